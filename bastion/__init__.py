@@ -1,0 +1,19 @@
+"""BASTION Studio: speculative decoding with draft trees, every step on show.
+
+`load_pair` and `decode` are imported on first use: reading recorded runs must not import torch.
+"""
+
+__version__ = "0.1.0"
+__all__ = ["decode", "load_pair"]
+
+
+def __getattr__(name: str):
+    if name == "decode":
+        from bastion.decoding import decode
+
+        return decode
+    if name == "load_pair":
+        from bastion.drafters import load_pair  # drafters register their loaders, then models load
+
+        return load_pair
+    raise AttributeError(f"module 'bastion' has no attribute {name!r}")
