@@ -1,0 +1,53 @@
+"""Grouped attention as two plain matmuls, registered with transformers under the name `bastion`.
+
+Two things set it apart from the library's own functions. Query heads that share a key head are
+multiplied together, so keys and values are read in place and never repeated. And the mask may
+cover only the newest keys: a tree step masks its own n nodes and sees the whole context, so the
+mask has the size of the tree and not of the context.
+"""
+
+from __future__ import annotations
+
+import torch
+from transformers import AttentionInterface
+
+NAME = "bastion"
+
+
+def grouped_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    **_: object,
+) -> tuple[torch.Tensor, None]:
+    """Attention of `query` [b, heads, n, d] over `key`, `value` [b, kv_heads, L, d].
+
+    `attention_mask` is additive, [b or 1, 1, n, w] with w <= L, and belongs to the last w keys;
+    the L - w keys before them are visible to every query. None hides nothing. Returns
+    [b, n, heads, d]. The softmax runs in float32.
+    """
+    batch, heads, n, dim = query.shape
+    kv_heads = key.shape[1]
+    group = heads // kv_heads
+    scaling = dim**-0.5 if scaling is None else scaling
+    # [b, kv_heads, group * n, d]: one matmul per key head serves its whole group
+    folded = (query * scaling).reshape(batch, kv_heads, group * n, dim)
+    scores = torch.matmul(folded, key.transpose(-1, -2)).float()
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    if attention_mask is not None:
+        width = attention_mask.shape[-1]
+        scores.view(batch, kv_heads, group, n, -1)[..., -width:] += attention_mask.unsqueeze(2)
+    weights = torch.softmax(scores, dim=-1).to(value.dtype)
+    mixed = torch.matmul(weights, value).view(batch, heads, n, dim)
+    return mixed.transpose(1, 2).contiguous(), None
+
+
+def register() -> str:
+    """Make the function known to transformers; returns the name to pass as `attn_implementation`."""
+    AttentionInterface.register(NAME, grouped_attention)
+    return NAME
