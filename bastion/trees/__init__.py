@@ -1,0 +1,24 @@
+"""Draft trees and the ways to grow one. numpy only.
+
+Terms: the drafter gives a marginal distribution per depth; a path's probability is the product of
+its marginals; best-first growth adds the most probable remaining path until a budget says stop
+(BASTION, arXiv 2605.29727; the fixed-size case is DDTree).
+"""
+
+from bastion.trees.beam import grow_beam
+from bastion.trees.best_first import grow_best_first
+from bastion.trees.budgets import AdaptiveBudget, Budget, FixedBudget
+from bastion.trees.chain import grow_chain
+from bastion.trees.draft_tree import DraftTree
+from bastion.trees.marginals import DraftMarginals
+
+__all__ = [
+    "AdaptiveBudget",
+    "Budget",
+    "DraftMarginals",
+    "DraftTree",
+    "FixedBudget",
+    "grow_beam",
+    "grow_best_first",
+    "grow_chain",
+]
