@@ -1,0 +1,156 @@
+"""What the worker does for one job: load, calibrate, decode step by step into the store, then the yardstick."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from bastion.errors import UserError
+from bastion.jobs.job import (CALIBRATING, CANCELLED, DECODING, DONE, FAILED, LOADING, Cancelled, Job, Progress,
+                              seconds_left)
+from bastion.jobs.request import DecodeRequest, PairChoice
+from bastion.step import StepRecord
+
+log = logging.getLogger(__name__)
+
+Say = Callable[[Progress], None]
+
+
+class Engine(Protocol):
+    """What a runner needs of the model side. `bastion.jobs.engine.DecodingEngine` is the one in use."""
+
+    def device(self, choice: PairChoice) -> str:
+        """The device that "auto" or a name stands for, such as "cpu" or "cuda:0". Raises UserError."""
+
+    def load(self, choice: PairChoice) -> Any:
+        """The pair; quick when it was loaded before. Raises UserError."""
+
+    def loaded(self, choice: PairChoice) -> bool:
+        """The next `load` is quick."""
+
+    def info(self, pair: Any, prompt_ids: list[int], request: DecodeRequest) -> dict[str, Any]:
+        """Plain values for run.json: pair, device, dtype, versions, ..."""
+
+    def encode(self, pair: Any, prompt: str) -> list[int]:
+        """Prompt ids with the chat template applied. Raises UserError when they do not fit the model."""
+
+    def texts(self, pair: Any, ids: Iterable[int]) -> list[str]:
+        """The text of each token id by itself."""
+
+    def calibration(self, pair: Any, request: DecodeRequest) -> dict[str, Any] | None:
+        """What is stored for this pair on this device; empty when the method needs none, None when it is to be made."""
+
+    def calibrate(self, pair: Any, say: Say) -> dict[str, Any]:
+        """Measure and store it."""
+
+    def decode(self, pair: Any, prompt_ids: list[int], request: DecodeRequest) -> Iterator[StepRecord]:
+        """Steps as they are done. Raises UserError."""
+
+
+def sentence(error: BaseException) -> str:
+    """What a person is told: a UserError's own words, anything else named in one sentence."""
+    if isinstance(error, UserError):
+        return str(error)
+    first = (str(error).strip().splitlines() or [""])[0][:200]
+    name = type(error).__name__
+    return (f"Decoding stopped because of an unexpected error ({name}{': ' + first if first else ''}); "
+            "the log of the server has the details.")
+
+
+def run_decode(job: Job, engine: Engine, store: Any) -> bool:
+    """Decode `job.request`; every outcome ends in a final state of the job. True when it is done."""
+    try:
+        pair, prompt_ids = _prepare(job, engine)
+        _decode(job, engine, store, pair, prompt_ids)
+        return True
+    except Cancelled:
+        job.end(CANCELLED, "Stopped")
+    except Exception as error:
+        if not isinstance(error, UserError):
+            log.exception("job %s failed", job.id)
+        job.end(FAILED, "Failed", sentence(error))
+    return False
+
+
+def _prepare(job: Job, engine: Engine) -> tuple[Any, list[int]]:
+    request: DecodeRequest = job.request
+    name = request.pair.label
+    quick = engine.loaded(request.pair)
+    job.enter(LOADING, f"Preparing {name}" if quick else f"Loading {name}, a few seconds")
+    pair = engine.load(request.pair)
+    prompt_ids = engine.encode(pair, request.prompt)
+    job.know(engine.info(pair, prompt_ids, request))
+    calibration = engine.calibration(pair, request)
+    if calibration is None:
+        job.enter(CALIBRATING, "Calibrating this device, once, under a minute")
+        calibration = engine.calibrate(pair, job.say)
+    job.calibrated(calibration)
+    return pair, prompt_ids
+
+
+def _decode(job: Job, engine: Engine, store: Any, pair: Any, prompt_ids: list[int]) -> None:
+    request: DecodeRequest = job.request
+    job.enter(DECODING, "Reading the prompt")
+    writer = store.create(job.view().info, run_id=job.id, text_of=lambda ids: engine.texts(pair, ids))
+    began, emitted, steps = time.monotonic(), 0, engine.decode(pair, prompt_ids, request)
+    try:
+        for step in steps:
+            writer.append(step)
+            job.learn(_texts(engine, pair, step, job))
+            job.step(step)
+            emitted += len(step.emitted)
+            job.say(Progress(f"{emitted} of at most {request.max_new_tokens} tokens", emitted,
+                             request.max_new_tokens, seconds_left(began, emitted, request.max_new_tokens)))
+    except Cancelled:
+        writer.finish(finish_reason="stopped")
+        raise
+    except BaseException:
+        writer.abandon()
+        raise
+    finally:
+        steps.close()
+    writer.finish()
+    job.end(DONE, f"{emitted} tokens")
+
+
+def _texts(engine: Engine, pair: Any, step: StepRecord, job: Job) -> dict[str, str]:
+    """Texts of the ids in a step that no earlier step had."""
+    ids = {int(i) for i in step.token_ids} | {step.root, step.bonus, *map(int, step.emitted)}
+    if step.trace is not None:
+        ids |= {int(i) for i in step.trace.target_top_ids.ravel()}
+        if step.trace.growth is not None:
+            ids |= {int(i) for i in step.trace.growth.token_ids}
+    fresh = job.unknown(ids)
+    return dict(zip(map(str, fresh), engine.texts(pair, fresh)))
+
+
+def run_yardstick(job: Job, engine: Engine, store: Any) -> None:
+    """Measure plain decoding on the job's prompt, as many tokens as the job emitted, and attach it to the run."""
+    from dataclasses import replace
+
+    target = sum(len(step.emitted) for step in job.view().steps)
+    request = replace(job.request, method="ar", max_new_tokens=target)
+    try:
+        job.stop_here()
+        job.measure(state="measuring", words=f"Measuring plain decoding, {target} tokens")
+        pair = engine.load(request.pair)
+        prompt_ids = engine.encode(pair, request.prompt)
+        tokens, seconds = 0, 0.0
+        steps = engine.decode(pair, prompt_ids, request)
+        try:
+            for step in steps:
+                if step.kind == "decode":
+                    tokens, seconds = tokens + len(step.emitted), seconds + step.seconds.total
+                    job.measure(tokens=tokens, seconds=seconds)
+                job.stop_here()
+        finally:
+            steps.close()
+        store.attach_yardstick(job.id, {"method": "ar", "tokens": tokens, "seconds": seconds})
+        job.measure(state="measured", words="")
+    except Cancelled:
+        job.measure(state="cancelled", words="Plain decoding was not measured: stopped")
+    except Exception as error:
+        log.exception("the yardstick of %s failed", job.id)
+        job.measure(state="failed", words=sentence(error))
