@@ -1,0 +1,98 @@
+"""Reading and writing `run.json`: strict JSON, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bastion.errors import UserError
+from bastion.records.schema import INFO_DEFAULTS, SCHEMA_VERSION
+
+MAX_RUN_JSON_BYTES = 64 * 2**20
+
+
+def write_run_json(path: Path, info: dict[str, Any]) -> None:
+    """Write beside `path`, then rename over it, so that a reader never sees half of it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    text = json.dumps(plain(info), ensure_ascii=True, allow_nan=False, indent=1)
+    beside.write_text(text, encoding="ascii")
+    os.replace(beside, path)
+
+
+def read_run_json(path: Path) -> dict[str, Any]:
+    """The checked object, defaults filled in; UserError that names the file otherwise."""
+    try:
+        if path.stat().st_size > MAX_RUN_JSON_BYTES:
+            raise UserError(f"{path} is larger than a run.json may be; it was not read.")
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}); "
+                        "the run is missing or damaged.") from None
+    return parse_run_json(raw, str(path))
+
+
+def parse_run_json(raw: bytes, name: str) -> dict[str, Any]:
+    """Parse and check the bytes of a run.json; `name` is used in messages."""
+    try:
+        info = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise UserError(f"{name} is not valid JSON; the run is damaged and cannot be opened.") from None
+    if not isinstance(info, dict):
+        raise UserError(f"{name} does not hold a run; choose a run that BASTION Studio wrote.")
+    version = info.get("schema_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise UserError(f"{name} has no schema version; choose a run that BASTION Studio wrote.")
+    if version > SCHEMA_VERSION:
+        raise UserError(f"{name} was written by a newer version (schema {version}, this one reads "
+                        f"up to {SCHEMA_VERSION}); update BASTION Studio to open it.")
+    info = {**json.loads(json.dumps(INFO_DEFAULTS)), **info}
+    _check_types(info, name)
+    return info
+
+
+def _check_types(info: dict[str, Any], name: str) -> None:
+    wrong = [key for key, kind in (
+        ("id", str), ("created", str), ("complete", bool), ("title", str), ("pair", str),
+        ("method", str), ("device", str), ("dtype", str), ("text", str), ("sampling", dict),
+        ("versions", dict), ("totals", dict), ("vocabulary", dict), ("prompt_ids", list))
+        if not isinstance(info.get(key), kind)]
+    for key, kind in (("yardstick", dict), ("calibration", dict), ("finish_reason", str)):
+        if info[key] is not None and not isinstance(info[key], kind):
+            wrong.append(key)
+    if not wrong:
+        if not all(isinstance(token, int) and not isinstance(token, bool) and token >= 0
+                   for token in info["prompt_ids"]):
+            wrong.append("prompt_ids")
+        if not all(token.isascii() and token.isdigit() and isinstance(text, str)
+                   for token, text in info["vocabulary"].items()):
+            wrong.append("vocabulary")
+    if wrong:
+        raise UserError(f"{name} is damaged: {wrong[0]!r} is missing or of the wrong kind.")
+
+
+def plain(value: Any) -> Any:
+    """JSON-able copy: numpy values become Python's, NaN and infinities become None."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{type(value).__name__} cannot stand in run.json: {value!r}")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
