@@ -1,0 +1,38 @@
+"""What verifying a tree costs: FLOPs and bytes, device peaks, roofline, calibration. numpy and scipy.
+
+The measuring itself needs torch and lives in `bastion.decoding`.
+"""
+
+from bastion.latency.calibration import (
+    Calibration,
+    calibration_path,
+    find_calibration,
+    make_calibration,
+)
+from bastion.latency.estimators import ESTIMATORS, Estimator, build_estimator
+from bastion.latency.fit import Record, fit_calibration, sigma_weights
+from bastion.latency.held_out import held_out_rmse, hold_out
+from bastion.latency.peaks import PUBLISHED_PEAKS, DevicePeaks, published_peaks
+from bastion.latency.roofline import CalibratedRoofline, raw_roofline
+from bastion.latency.shape import ModelShape
+
+__all__ = [
+    "ESTIMATORS",
+    "PUBLISHED_PEAKS",
+    "CalibratedRoofline",
+    "Calibration",
+    "DevicePeaks",
+    "Estimator",
+    "ModelShape",
+    "Record",
+    "build_estimator",
+    "calibration_path",
+    "find_calibration",
+    "fit_calibration",
+    "held_out_rmse",
+    "hold_out",
+    "make_calibration",
+    "published_peaks",
+    "raw_roofline",
+    "sigma_weights",
+]
