@@ -148,11 +148,6 @@ class Job:
         with self._lock:
             self._vocabulary.update(vocabulary)
 
-    def unknown(self, ids: set[int]) -> list[int]:
-        """Those of the token ids whose text is not known yet, in order."""
-        with self._lock:
-            return sorted(i for i in ids if i >= 0 and str(i) not in self._vocabulary)
-
     def step(self, step: StepRecord) -> None:
         with self._lock:
             self._steps.append(step)

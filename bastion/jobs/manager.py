@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
-from datetime import datetime
 from typing import Any
 
 from bastion.errors import UserError
 from bastion.jobs.fetching import run_fetch
-from bastion.jobs.job import CANCELLED, FINAL, Event, Job, JobView, Yardstick
+from bastion.jobs.job import CANCELLED, FINAL, Event, Job, JobView
 from bastion.jobs.request import DecodeRequest
 from bastion.jobs.runner import Engine, run_decode, run_yardstick
 from bastion.jobs.worker import DeviceWorker, Task
+from bastion.records.ids import new_run_id
 
 KEPT_JOBS = 200   # finished jobs kept in memory; older ones are read from the store
-
-
-def new_run_id() -> str:
-    """Sortable by time and unlike any other, fit for a folder name and a link."""
-    return f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 class JobManager:
@@ -152,4 +146,4 @@ def manager() -> JobManager:
         return _manager
 
 
-__all__ = ["JobManager", "Yardstick", "manager", "new_run_id"]
+__all__ = ["JobManager", "manager"]

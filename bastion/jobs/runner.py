@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 from bastion.errors import UserError
 from bastion.jobs.job import (CALIBRATING, CANCELLED, DECODING, DONE, FAILED, LOADING, Cancelled, Job, Progress,
                               seconds_left)
 from bastion.jobs.request import DecodeRequest, PairChoice
+from bastion.records.totals import output_ids, why_finished
 from bastion.step import StepRecord
+from bastion.token_text import escape_undecodable
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,9 @@ class Engine(Protocol):
 
     def texts(self, pair: Any, ids: Iterable[int]) -> list[str]:
         """The text of each token id by itself."""
+
+    def text(self, pair: Any, ids: Iterable[int]) -> str:
+        """The text of a sequence."""
 
     def calibration(self, pair: Any, request: DecodeRequest) -> dict[str, Any] | None:
         """What is stored for this pair on this device; empty when the method needs none, None when it is to be made."""
@@ -92,44 +98,47 @@ def _prepare(job: Job, engine: Engine) -> tuple[Any, list[int]]:
 
 def _decode(job: Job, engine: Engine, store: Any, pair: Any, prompt_ids: list[int]) -> None:
     request: DecodeRequest = job.request
+
+    def text_of(ids: list[int]) -> list[str]:
+        texts = engine.texts(pair, ids)
+        job.learn({str(token): escape_undecodable(text) for token, text in zip(ids, texts)})
+        return texts
+
     job.enter(DECODING, "Reading the prompt")
-    writer = store.create(job.view().info, run_id=job.id, text_of=lambda ids: engine.texts(pair, ids))
+    info = {**job.view().info, "calibration": job.view().calibration or None}
+    writer = store.create(info, run_id=job.id, text_of=text_of, decode=lambda ids: engine.text(pair, ids))
     began, emitted, steps = time.monotonic(), 0, engine.decode(pair, prompt_ids, request)
     try:
         for step in steps:
             writer.append(step)
-            job.learn(_texts(engine, pair, step, job))
             job.step(step)
             emitted += len(step.emitted)
             job.say(Progress(f"{emitted} of at most {request.max_new_tokens} tokens", emitted,
                              request.max_new_tokens, seconds_left(began, emitted, request.max_new_tokens)))
-    except Cancelled:
-        writer.finish(finish_reason="stopped")
-        raise
-    except BaseException:
-        writer.abandon()
+    except BaseException as error:
+        _close_early(writer, emitted, error)
         raise
     finally:
         steps.close()
     writer.finish()
+    sampling = info.get("sampling", {})
+    job.know({"finish_reason": why_finished(output_ids(job.view().steps), sampling.get("stop_token_ids"),
+                                            request.max_new_tokens)})
     job.end(DONE, f"{emitted} tokens")
 
 
-def _texts(engine: Engine, pair: Any, step: StepRecord, job: Job) -> dict[str, str]:
-    """Texts of the ids in a step that no earlier step had."""
-    ids = {int(i) for i in step.token_ids} | {step.root, step.bonus, *map(int, step.emitted)}
-    if step.trace is not None:
-        ids |= {int(i) for i in step.trace.target_top_ids.ravel()}
-        if step.trace.growth is not None:
-            ids |= {int(i) for i in step.trace.growth.token_ids}
-    fresh = job.unknown(ids)
-    return dict(zip(map(str, fresh), engine.texts(pair, fresh)))
+def _close_early(writer: Any, emitted: int, error: BaseException) -> None:
+    """Keep what was decoded before somebody stopped the job or it failed; nothing of a run without a step."""
+    if not emitted:
+        writer.abandon()
+    elif isinstance(error, Cancelled):
+        writer.finish(finish_reason="cancelled")
+    else:
+        writer.finish(finish_reason="failed", note=sentence(error))
 
 
 def run_yardstick(job: Job, engine: Engine, store: Any) -> None:
     """Measure plain decoding on the job's prompt, as many tokens as the job emitted, and attach it to the run."""
-    from dataclasses import replace
-
     target = sum(len(step.emitted) for step in job.view().steps)
     request = replace(job.request, method="ar", max_new_tokens=target)
     try:

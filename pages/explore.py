@@ -1,0 +1,35 @@
+"""Explore: one prompt, every step."""
+
+import streamlit as st
+
+from bastion.errors import UserError
+from bastion.jobs.offers import engine_missing
+from bastion.jobs.shown import show
+from pages.parts.fetch import model_at_hand
+from pages.parts.form import prompt_form
+from pages.parts.live import live_area
+from pages.parts.sidebar import sidebar
+
+run_id = st.query_params.get("run")
+problem = ""
+try:
+    shown = show(run_id) if run_id else None
+except UserError as error:
+    shown, problem = None, str(error)
+
+missing = engine_missing()
+sidebar(shown)
+if missing:
+    st.info(missing)
+ready = not missing and model_at_hand()
+prompt_form(running=shown is not None and shown.live, engine=ready, opened=shown)
+
+if problem:
+    st.error(problem)
+elif shown is None:
+    st.markdown("##### Type a prompt and press Decode, or start from an example.")
+    st.markdown("Each step of the decode is drawn as it happens: the tree that the drafter proposed, why it stopped "
+                "growing, what the target accepted, and what that cost. Finished runs are kept; their link opens "
+                "them again.")
+else:
+    live_area(shown.id, shown)

@@ -1,0 +1,1 @@
+"""Pieces of pages: widgets and layout, nothing that decodes or computes."""

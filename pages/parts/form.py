@@ -1,0 +1,91 @@
+"""The prompt box, its examples, the settings of a decode, and the buttons that start and stop it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from bastion.errors import UserError
+from bastion.figures.glossary import GLOSSARY
+from bastion.jobs import EXAMPLES, DecodeRequest, manager, offered_methods
+
+DEFAULTS = {"prompt": "", "method": "bastion", "method_nodes": 16, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
+            "max_new_tokens": 128, "seed": 0, "min_nodes": 1, "max_nodes": 256}
+
+
+def keep_defaults() -> None:
+    """Give every widget its first value, and keep values while another page is on show."""
+    for name, value in DEFAULTS.items():
+        st.session_state[name] = st.session_state.get(name, value)
+
+
+def prompt_form(running: bool, engine: bool) -> None:
+    """Draw the form. `running`: this page's decode is live; `engine`: models can be run here."""
+    keep_defaults()
+    st.pills("Examples", [example.name for example in EXAMPLES], key="example", on_change=_take_example,
+             label_visibility="collapsed")
+    box, buttons = st.columns([6, 1], vertical_alignment="top")
+    box.text_area("Prompt", key="prompt", height=92, label_visibility="collapsed",
+                  placeholder="Type a prompt, or pick an example above. The model's chat template is applied.")
+    with buttons:
+        st.button("Decode", type="primary", width="stretch", on_click=_start, disabled=not engine or running)
+        st.button("Stop", width="stretch", on_click=_stop, disabled=not running)
+    if engine:
+        _settings()
+    if problem := st.session_state.get("problem"):
+        st.error(problem)
+
+
+def _settings() -> None:
+    offers = {offer.name: offer for offer in offered_methods()}
+    state = st.session_state
+    method, sampling, tokens, tree = st.columns([2, 2, 2, 2], vertical_alignment="bottom")
+    method.selectbox("Method", list(offers), key="method", format_func=lambda name: offers[name].label,
+                     help="How each step's tree of drafted tokens is grown. "
+                          + " · ".join(f"{offer.name}: {offer.summary}" for offer in offers.values()))
+    tokens.number_input("New tokens, at most", 1, 4096, key="max_new_tokens", step=32)
+    sampling.number_input("Temperature", 0.0, 5.0, key="temperature", step=0.1, format="%.2f",
+                          help="0 takes the target's most probable token. Above 0 tokens are drawn from exactly the "
+                               "target's distribution.")
+    with tree.popover(_more_label(), width="stretch"):
+        offer = offers[state["method"]]
+        if offer.takes_nodes:
+            st.number_input("Drafted nodes N", 1, 2048, key="method_nodes", step=8, help=GLOSSARY["budget"])
+        if offer.adaptive:
+            low, high = st.columns(2)
+            low.number_input("Smallest tree", 1, 4096, key="min_nodes", help=GLOSSARY["budget"])
+            high.number_input("Largest tree", 1, 8192, key="max_nodes", step=32, help=GLOSSARY["budget"])
+        left, right = st.columns(2)
+        left.number_input("Top-p", 0.01, 1.0, key="top_p", step=0.05, format="%.2f",
+                          help="Keep the most probable tokens whose probabilities add up to this; 1 keeps all.")
+        right.number_input("Top-k", 0, 100_000, key="top_k", step=10, help="Keep this many tokens; 0 keeps all.")
+        st.number_input("Seed", 0, 2**31 - 1, key="seed", help="The same seed draws the same tokens.")
+
+
+def _more_label() -> str:
+    return "Budget and sampling"
+
+
+def _take_example() -> None:
+    chosen = next((e for e in EXAMPLES if e.name == st.session_state.get("example")), None)
+    if chosen is not None:
+        st.session_state["prompt"] = chosen.prompt
+
+
+def _start() -> None:
+    state = st.session_state
+    offer = next(o for o in offered_methods() if o.name == state["method"])
+    request = DecodeRequest(
+        prompt=state["prompt"], method=f"{offer.name}:{state['method_nodes']}" if offer.takes_nodes else offer.name,
+        temperature=state["temperature"], top_p=state["top_p"], top_k=state["top_k"],
+        max_new_tokens=state["max_new_tokens"], seed=state["seed"],
+        min_nodes=state["min_nodes"], max_nodes=state["max_nodes"])
+    try:
+        st.query_params.from_dict({"run": manager().submit(request)})
+        state["problem"] = None
+    except UserError as error:
+        state["problem"] = str(error)
+
+
+def _stop() -> None:
+    if run_id := st.query_params.get("run"):
+        manager().cancel(run_id)
