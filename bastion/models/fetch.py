@@ -221,11 +221,12 @@ def _lock(file: Path, report: Progress) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     lock = FileLock(file)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        report("Waiting for another process that is fetching the default model", 0.0)
-        lock.acquire()
+    while not lock.is_locked:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            report("Waiting for another process that is fetching the default model", 0.0)
+            time.sleep(0.3)
     try:
         yield
     finally:
