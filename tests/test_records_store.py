@@ -56,7 +56,7 @@ def test_an_unfinished_run_reads_as_far_as_it_came(store):
     writer = write(store, records[:3])
     assert os.listdir(store.root) == [f".{writer.id}.partial"]
     run = store.open(writer.id)
-    assert not run.complete and run.info["finish_reason"] == "killed"
+    assert not run.complete and run.info["finish_reason"] is None
     assert all(map(same_step, run.steps, records[:3])) and len(run.steps) == 3
     assert run.info["totals"]["tokens"] == len(run.output_ids)
     assert run.vocabulary[str(run.output_ids[0])] == text_of(run.output_ids[:1])[0]
@@ -98,7 +98,7 @@ def test_list_is_newest_first_and_passes_over_what_is_no_run(store):
     (store.root / "broken" / "run.json").write_text("{")
     listed = store.list()
     assert [(s.id, s.complete, s.finish_reason) for s in listed] == [
-        (second.id, False, "killed"), (first, True, "stop")]
+        (second.id, False, None), (first, True, "stop")]
     assert listed[1].tau == store.open(first).info["totals"]["tau"]
 
 
@@ -153,7 +153,9 @@ def test_a_step_out_of_turn_or_at_odds_with_itself_is_refused(store):
     assert len(store.open(writer.id).steps) == 1
 
 
-def test_delete_removes_the_folder(store):
-    run_id = write(store, make_run(1)).finish()
-    store.delete(run_id)
+def test_delete_removes_the_folder_but_not_under_a_writer(store):
+    writer = write(store, make_run(1))
+    with pytest.raises(UserError, match="still being decoded"):
+        store.delete(writer.id)
+    store.delete(writer.finish())
     assert os.listdir(store.root) == []

@@ -8,6 +8,7 @@
     run = store.open(writer.id)
 """
 
+from bastion.records.output_json import run_to_json, step_to_json
 from bastion.records.run import Run, RunSummary
 from bastion.records.schema import SCHEMA_VERSION
 from bastion.records.store import RunStore
@@ -17,5 +18,5 @@ from bastion.records.writer import RunWriter
 from bastion.step import GrowthLog, StepRecord, StepSeconds, StepTrace
 
 __all__ = ["GrowthLog", "Run", "RunStore", "RunSummary", "RunWriter", "SCHEMA_VERSION",
-           "StepRecord", "StepSeconds", "StepTrace", "TextIncrements", "run_totals",
-           "why_finished"]
+           "StepRecord", "StepSeconds", "StepTrace", "TextIncrements", "run_to_json", "run_totals",
+           "step_to_json", "why_finished"]

@@ -42,6 +42,7 @@ class _Columns:
         self.name, self.length = name, table.num_rows
         self._arrays: dict[str, pa.Array] = {}
         self._numbers: dict[str, np.ndarray] = {}
+        self._lists: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for field in TABLES[name]:
             if field.name not in table.column_names:
                 raise InconsistentStep(f"table {name} lacks the column {field.name!r}")
@@ -68,31 +69,32 @@ class _Columns:
 
     def row_list(self, column: str, row: int) -> np.ndarray:
         """The values of one list, as an array; empty for a null."""
-        array = self._arrays[column]
-        key = f"{column}/values"
-        if key not in self._numbers:
+        values, offsets = self._list_parts(column)
+        return values[offsets[row]:offsets[row + 1]]
+
+    def _list_parts(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+        if column not in self._lists:
+            array = self._arrays[column]
             if array.values.null_count:
                 raise InconsistentStep(f"column {column!r} of table {self.name} has gaps")
-            self._numbers[key] = array.values.to_numpy(zero_copy_only=False)
-            self._numbers[f"{column}/offsets"] = array.offsets.to_numpy()
-        start, stop = self._numbers[f"{column}/offsets"][row:row + 2]
-        return self._numbers[key][start:stop]
+            self._lists[column] = (array.values.to_numpy(zero_copy_only=False),
+                                   array.offsets.to_numpy())
+        return self._lists[column]
+
+    def nulls(self, column: str, first: int, last: int) -> int:
+        """Rows without a value among first..last-1."""
+        return self._arrays[column].slice(first, last - first).null_count
 
     def stacked(self, column: str, first: int, last: int, width: int) -> np.ndarray:
         """Lists of equal length in rows first..last-1 as an array [rows, width]."""
-        array = self._arrays[column].slice(first, last - first)
-        if array.null_count:
+        if self.nulls(column, first, last):
             raise InconsistentStep(f"column {column!r} of table {self.name} has gaps")
-        self.row_list(column, first) if last > first else None
-        offsets = self._numbers.get(f"{column}/offsets", np.zeros(1, np.int64))
+        values, offsets = self._list_parts(column)
         window = offsets[first:last + 1]
         if (np.diff(window) != width).any():
             raise InconsistentStep(f"column {column!r} of table {self.name} has lists of other "
                                    f"lengths than {width}")
-        if last == first:
-            kind = self._arrays[column].type.value_type.to_pandas_dtype()
-            return np.zeros((0, width), kind)
-        return self._numbers[f"{column}/values"][window[0]:window[-1]].reshape(-1, width)
+        return values[window[0]:window[-1]].reshape(last - first, width)
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
@@ -122,7 +124,7 @@ def _step(columns: Mapping[str, _Columns], bounds: Mapping[str, np.ndarray],
         return nodes.numbers(column)[first:last]
 
     return StepRecord(
-        index=index, kind=steps.value("kind", index), emitted=steps.value("emitted", index),
+        index=index, kind=steps.value("kind", index), emitted=steps.row_list("emitted", index).tolist(),
         context=steps.value("context", index), root=steps.value("root", index),
         token_ids=node("token_id"), parents=node("parent"), depths=node("depth"),
         path_log_probs=node("path_log_prob"), accepted=steps.row_list("accepted", index),
@@ -140,7 +142,7 @@ def _trace(columns: Mapping[str, _Columns], bounds: Mapping[str, np.ndarray],
     steps, nodes, marginals = columns["steps"], columns["nodes"], columns["marginals"]
     first, last = bounds["nodes"][index:index + 2]
     choices = steps.value("target_choices", index)
-    if nodes._arrays["target_log_prob"].slice(first, last - first).null_count:
+    if nodes.nulls("target_log_prob", first, last):
         raise InconsistentStep(f"step {index}: a node without the target's log-prob")
     shape = (steps.value("marginal_depth", index), steps.value("marginal_choices", index))
     low, high = bounds["marginals"][index:index + 2]

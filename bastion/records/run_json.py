@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from bastion.errors import UserError
 from bastion.records.schema import INFO_DEFAULTS, SCHEMA_VERSION
 
 MAX_RUN_JSON_BYTES = 64 * 2**20
+
+REWRITING = threading.Lock()
+"""Held while a run.json is read, changed and put back, so that no thread undoes another's change."""
 
 
 def write_run_json(path: Path, info: dict[str, Any]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
+import secrets
 import shutil
-import threading
+import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,11 +17,14 @@ import pyarrow as pa
 
 from bastion.errors import UserError
 from bastion.home import runs_dir
+from bastion.records.archive import ZipSource, pack, unpack
 from bastion.records.checks import InconsistentStep
+from bastion.records.compact import write_files
 from bastion.records.decode import steps_from_tables
 from bastion.records.ids import RUN_ID, checked_run_id, new_run_id
+from bastion.records.live import is_held
 from bastion.records.run import Run, RunSummary
-from bastion.records.run_json import read_run_json, write_run_json
+from bastion.records.run_json import REWRITING, read_run_json, write_run_json
 from bastion.records.schema import INFO_DEFAULTS, RESERVED_KEYS, RUN_JSON, SCHEMA_VERSION
 from bastion.records.streams import read_streams, read_vocabulary
 from bastion.records.tables import read_tables
@@ -26,7 +32,6 @@ from bastion.records.totals import run_totals
 from bastion.records.writer import Decode, RunWriter, TextOf
 
 _summaries: dict[tuple[str, int, int], RunSummary] = {}
-_rewriting = threading.Lock()
 
 
 class RunStore:
@@ -62,25 +67,31 @@ class RunStore:
                             "free some space or set BASTION_HOME to a folder you can write.") from None
 
     def open(self, run_id: str) -> Run:
-        """Read and check one run, finished or cut short (`complete` is False then).
+        """Read and check one run, finished or not (`complete` is False then, and `finish_reason`
+        is "killed", or None while some process is still writing it).
 
         Raises UserError when there is none, when it is damaged, or when a newer version wrote it.
         """
         folder, finished = self._locate(run_id)
-        info = read_run_json(folder / RUN_JSON)
-        if info["id"] != run_id:
-            raise UserError(f"The folder of run {run_id} holds another run ({info['id'][:80]!r}); "
-                            "give it its own name back.")
-        if not finished:
-            return _open_partial(folder, info)
         try:
-            steps, pieces = steps_from_tables(read_tables(folder))
-        except InconsistentStep as error:
-            raise UserError(f"Run {run_id} is damaged and cannot be opened: {error}.") from None
-        return Run(info, steps, pieces)
+            info = read_run_json(folder / RUN_JSON)
+            if info["id"] != run_id:
+                raise UserError(f"The folder of run {run_id} holds another run "
+                                f"({info['id'][:80]!r}); give it its own name back.")
+            run = (_read_finished if finished else _read_partial)(folder, info)
+        except UserError:
+            if finished or not self._final(run_id).is_dir():
+                raise
+            return self.open(run_id)
+        if not finished and self._final(run_id).is_dir():  # it was finished under our hands
+            return self.open(run_id)
+        return run
 
     def list(self) -> list[RunSummary]:
-        """Summaries of all readable runs, newest first; a folder that is no run is passed over."""
+        """Summaries of all readable runs, newest first; a folder that is no run is passed over.
+
+        `finish_reason` is None for a run that is being written now.
+        """
         summaries = []
         try:
             entries = sorted(entry.name for entry in os.scandir(self.root))
@@ -93,9 +104,12 @@ class RunStore:
             if name != run_id and run_id in entries:
                 continue  # finished: what is left of the hidden folder is about to go
             try:
-                summaries.append(_summary(self.root / name / RUN_JSON))
+                summary = _summary(self.root / name / RUN_JSON)
             except UserError:
                 continue
+            if name != run_id and not is_held(self.root / name):
+                summary = replace(summary, finish_reason="killed")
+            summaries.append(summary)
         return sorted(summaries, key=lambda summary: (summary.created, summary.id), reverse=True)
 
     def attach(self, run_id: str, key: str, value: Any) -> None:
@@ -103,7 +117,7 @@ class RunStore:
         note). The file is replaced whole. Keys that the writer owns are refused with ValueError."""
         if key in RESERVED_KEYS:
             raise ValueError(f"{key!r} is written with the run and cannot be attached")
-        with _rewriting:
+        with REWRITING:
             folder, _ = self._locate(run_id)
             info = read_run_json(folder / RUN_JSON)
             write_run_json(folder / RUN_JSON, {**info, key: value})
@@ -117,9 +131,50 @@ class RunStore:
             full["tokens_per_second"] = full["tokens"] / seconds if seconds > 0 else None
         self.attach(run_id, "yardstick", full)
 
+    def export_zip(self, run_id: str, file: str | os.PathLike[str] | BinaryIO | None = None
+                   ) -> bytes | None:
+        """The run as a zip of its five files: into `file`, or returned when there is none.
+
+        A run that was cut short is exported as far as it came, with `complete` false.
+        """
+        run = self.open(run_id)
+        folder, finished = self._locate(run_id)
+        buffer = io.BytesIO() if file is None else None
+        with tempfile.TemporaryDirectory() as scratch:
+            if not finished:
+                write_files(folder, Path(scratch), complete=False,
+                            finish_reason=run.info["finish_reason"] or "unfinished")
+                folder = Path(scratch)
+            pack(folder, buffer if buffer is not None else file)
+        return buffer.getvalue() if buffer is not None else None
+
+    def import_zip(self, file: ZipSource) -> str:
+        """Add an exported run and return its id: its own, or a new one when that is taken here.
+
+        Everything is read and checked first. Raises UserError and leaves nothing behind otherwise.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        scratch = self.root / f".import-{secrets.token_hex(8)}"
+        scratch.mkdir()
+        try:
+            unpack(file, scratch)
+            info = read_run_json(scratch / RUN_JSON)
+            run_id = checked_run_id(info["id"])
+            _read_finished(scratch, info)
+            if self._final(run_id).exists() or self._hidden(run_id).exists():
+                run_id = new_run_id()
+                write_run_json(scratch / RUN_JSON,
+                               {**info, "id": run_id, "imported_from": info["id"]})
+            os.rename(scratch, self._final(run_id))
+            return run_id
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
     def delete(self, run_id: str) -> None:
-        """Remove a run from disk."""
-        folder, _ = self._locate(run_id)
+        """Remove a run from disk; UserError while it is being written."""
+        folder, finished = self._locate(run_id)
+        if not finished and is_held(folder):
+            raise UserError(f"Run {run_id} is still being decoded; stop it before deleting it.")
         shutil.rmtree(folder)
 
     def _final(self, run_id: str) -> Path:
@@ -138,7 +193,15 @@ class RunStore:
         raise UserError(f"There is no run {run_id}; `python -m bastion runs` lists those there are.")
 
 
-def _open_partial(folder: Path, info: dict[str, Any]) -> Run:
+def _read_finished(folder: Path, info: dict[str, Any]) -> Run:
+    try:
+        steps, pieces = steps_from_tables(read_tables(folder))
+    except InconsistentStep as error:
+        raise UserError(f"Run {info['id']} is damaged and cannot be opened: {error}.") from None
+    return Run(info, steps, pieces)
+
+
+def _read_partial(folder: Path, info: dict[str, Any]) -> Run:
     try:
         steps, pieces = steps_from_tables(read_streams(folder))
         vocabulary = read_vocabulary(folder)
@@ -146,7 +209,7 @@ def _open_partial(folder: Path, info: dict[str, Any]) -> Run:
         raise UserError(f"What run {info['id']} left behind is damaged: {error}.") from None
     text = "".join(piece for texts in pieces for piece in texts)
     return Run({**info, "totals": run_totals(steps), "vocabulary": vocabulary, "text": text,
-                "finish_reason": "killed"}, steps, pieces)
+                "finish_reason": None if is_held(folder) else "killed"}, steps, pieces)
 
 
 def _summary(path: Path) -> RunSummary:
@@ -163,7 +226,7 @@ def _summary(path: Path) -> RunSummary:
             id=info["id"], created=info["created"], title=info["title"], pair=info["pair"],
             method=info["method"], device=info["device"], dtype=info["dtype"],
             complete=info["complete"],
-            finish_reason=info["finish_reason"] if info["complete"] else "killed",
+            finish_reason=info["finish_reason"],
             tokens=totals.get("tokens"), tau=totals.get("tau"),
             tokens_per_second=totals.get("tokens_per_second"), note=str(info.get("note", "")))
     return _summaries[key]

@@ -26,6 +26,7 @@ class StreamWriter:
         self._files = {name: pa.OSFile(str(stream_path(folder, name)), "wb") for name in TABLES}
         self._streams = {name: pa.ipc.new_stream(self._files[name], schema)
                          for name, schema in TABLES.items()}
+        pa.array([0])  # imports pandas, half a second: before the decode starts, not in its first step
         self._vocabulary = open(folder / VOCABULARY, "ab", buffering=0)
 
     def append(self, step: StepRecord, pieces: list[str], new_texts: dict[int, str]) -> None:

@@ -22,7 +22,7 @@ def read_tables(folder: Path) -> dict[str, pa.Table]:
 
 def _read_table(path: Path, name: str) -> pa.Table:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             _check_size(file, path)
             missing = [c for c in TABLES[name].names if c not in file.schema_arrow.names]
             if missing:

@@ -9,6 +9,7 @@ from typing import Any
 
 from bastion.records.checks import check_step
 from bastion.records.compact import compact
+from bastion.records.live import hold
 from bastion.records.run_json import write_run_json
 from bastion.records.schema import RUN_JSON
 from bastion.records.streams import StreamWriter
@@ -43,6 +44,7 @@ class RunWriter:
         self._closed = False
         write_run_json(hidden / RUN_JSON, info)
         self._streams = StreamWriter(hidden)
+        self._lock = hold(hidden)
         self._sampling = dict(info["sampling"])
         self._prompt_ids = [int(token) for token in info["prompt_ids"]]
 
@@ -76,7 +78,7 @@ class RunWriter:
         if finish_reason is None:
             finish_reason = why_finished(self._emitted, self._sampling.get("stop_token_ids"),
                                          self._sampling.get("max_new_tokens"))
-        compact(self._hidden, self._final, finish_reason=finish_reason, complete=True,
+        compact(self._hidden, self._final, finish_reason=finish_reason,
                 text=self._whole_text(), info=info)
         return self.id
 
@@ -92,6 +94,7 @@ class RunWriter:
         if not self._closed:
             self._closed = True
             self._streams.close()
+            self._lock.close()
 
     def _whole_text(self) -> str:
         if self._decode is None:
