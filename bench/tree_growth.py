@@ -1,0 +1,74 @@
+"""Median milliseconds to grow a best-first tree, by size, drafted depth and tokens per depth.
+
+    python bench/tree_growth.py [--repeats 30]
+
+Marginals are drawn to fall off like a drafter's; nothing but numpy is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bastion.trees import AdaptiveBudget, DraftMarginals, FixedBudget, grow_best_first  # noqa: E402
+
+
+def drafter_like(depth: int, k: int, seed: int) -> DraftMarginals:
+    """Zipf-like rows whose peak falls with depth."""
+    rng = np.random.default_rng(seed)
+    peaks = np.linspace(3.0, 1.2, depth)[:, None] * rng.uniform(0.7, 1.3, (depth, 1))
+    scores = -peaks * np.log1p(np.arange(k)) - np.sort(rng.uniform(0, 1, (depth, k)), axis=1)
+    log_probs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    token_ids = np.stack([rng.permutation(49152)[:k] for _ in range(depth)])
+    return DraftMarginals(token_ids, log_probs.astype(np.float32))
+
+
+def milliseconds(work: Callable[[Any], object], repeats: int, ready: Callable[[], Any] = lambda: None) -> float:
+    """Median time of `work(ready())`, `ready` outside the clock."""
+    times = []
+    for _ in range(repeats):
+        given = ready()
+        start = perf_counter()
+        work(given)
+        times.append(perf_counter() - start)
+    return 1e3 * median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=30)
+    repeats = parser.parse_args().repeats
+    print(f"{'nodes':>6} {'depth':>6} {'k':>4} {'fixed':>8} {'adaptive':>9} {'log':>8} {'mask':>8}   (median ms)")
+    for nodes in (16, 64, 256, 1024):
+        for depth in (7, 15):
+            for k in (16, 128):
+                marginals = drafter_like(depth, k, seed=nodes + depth + k)
+                # A flat latency never stops growth early: what is timed is the rule itself.
+                budget = AdaptiveBudget(lambda n: 0.02 + 1e-12 * n, 0.01, 0.002, max_nodes=nodes)
+                tree = grow_best_first(marginals, 1, FixedBudget(nodes))
+                cells = (
+                    milliseconds(lambda _, m=marginals, n=nodes: grow_best_first(m, 1, FixedBudget(n)), repeats),
+                    milliseconds(lambda _, m=marginals, b=budget: grow_best_first(m, 1, b), repeats),
+                    # Reading the log makes it, 64 pops past the stop included.
+                    milliseconds(
+                        lambda traced: traced.growth,
+                        repeats,
+                        lambda m=marginals, b=budget: grow_best_first(m, 1, b, trace=True),
+                    ),
+                    milliseconds(lambda _, t=tree: t.ancestor_mask(), repeats),
+                )
+                fixed, adaptive, log, mask = cells
+                print(f"{tree.nodes:6d} {depth:6d} {k:4d} {fixed:8.3f} {adaptive:9.3f} {log:8.3f} {mask:8.3f}")
+
+
+if __name__ == "__main__":
+    main()
