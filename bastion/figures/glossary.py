@@ -1,0 +1,49 @@
+"""One definition for every term, the same words on every page."""
+
+from __future__ import annotations
+
+GLOSSARY: dict[str, str] = {
+    "target": "The model whose output is kept.",
+    "drafter": "The model that proposes tokens for the target to check.",
+    "pair": "A target and its drafter together.",
+    "block size": "Positions one drafter pass covers: the anchor and the drafted positions after it.",
+    "anchor": "The last committed token. It is the root of the tree: node 0, depth 0.",
+    "root": "The last committed token. It is the root of the tree: node 0, depth 0.",
+    "marginal": "The drafter's next-token probability at one drafted depth, "
+                "independent of what stands at the other depths.",
+    "path probability": "Product of the marginals along the path from the root; 1 for the root.",
+    "surrogate": "S(n), the sum of path probabilities over the n nodes of the tree, root included: "
+                 "the drafter's own estimate of the tokens a step will emit.",
+    "acceptance length": "Tokens a step emits: its accepted drafted tokens and one bonus token.",
+    "tau": "Mean acceptance length over the steps; the prefill is no step.",
+    "verify": "One forward pass of the target over the nodes of the tree, "
+              "each node seeing only its ancestors.",
+    "bonus token": "The target's own token after the last accepted node.",
+    "budget": "Nodes to verify, root included.",
+    "step time": "Draft, verify and all other time of one step, at its context length.",
+    "context": "Tokens before the root, whose keys and values are cached.",
+    "depth": "Steps from the root: 1 for the first drafted token.",
+    "rank": "Place of the token among the drafter's proposals at its depth; 1 is the most probable.",
+    "gain": "What the next node is worth: its path probability times the predicted step time.",
+    "price": "What the next node costs: the tokens expected so far times the extra verify time.",
+    "accepted": "A drafted token that the target chose too.",
+    "rejected": "A drafted token that was verified and that the target did not choose.",
+    "drafted, not bought": "A node the search would have taken next, past the stop. "
+                           "It was not verified and its cost is outside the step time.",
+    "target probability": "The target's probability for this token, given the path that leads to it.",
+    "hindsight": "The number of nodes that would have given the most tokens per second in this step, "
+                 "knowing what the target accepted.",
+    "predicted speed": "S(n) divided by the predicted step time with n nodes.",
+    "speedup": "Tokens per second against plain decoding of the same prompt on the same machine.",
+    "plain decoding": "One token at a time by the target alone (method ar): the yardstick.",
+    "prefill": "The first pass over the prompt. It emits the first token and is no step of tau.",
+    "depth limit": "The deepest position the drafter proposes; a step that accepts so far "
+                   "might have gone on.",
+    "top-2 gap": "Difference between the target's two largest logits where a token was chosen. "
+                 "Near zero, rounding decides.",
+}
+
+
+def define(term: str) -> str:
+    """The definition of `term`; KeyError names the term when there is none."""
+    return GLOSSARY[term]

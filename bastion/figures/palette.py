@@ -1,0 +1,62 @@
+"""One palette for every page, readable on light and dark and to the colour-blind.
+
+The base is the set of Okabe and Ito (2008). Colour never stands alone: each origin also has a
+marker, each method also has a dash.
+"""
+
+from __future__ import annotations
+
+ACCEPTED = "#0072B2"   # filled circle
+BONUS = "#D55E00"      # diamond
+REJECTED = "#767676"   # small hollow circle
+NOT_BOUGHT_OPACITY = 0.4  # outline of a node that was drafted, not bought
+
+MARKERS = {"accepted": "circle", "bonus": "diamond", "rejected": "circle-open"}
+
+INK = {"light": "#16181D", "dark": "#ECEAE4"}
+GROUND = {"light": "#FFFFFF", "dark": "#111317"}
+
+OKABE_ITO = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+)
+
+METHOD_ORDER = (
+    "ar", "dflash", "ddtree", "beam", "sequoia", "bastion", "specinfer", "eagle3", "small-lm", "ngram",
+)
+"""Registry order with `bastion` at the set's blue, the accent; the last two reuse a colour, dashed."""
+
+_DASHES = ("solid",) * 8 + ("dash", "dot")
+
+PARTS = {"draft": 0.78, "build": 0.5, "verify": 1.0, "commit": 0.3}
+"""The stages of a step are shades of ink (opacity), since colours already name origins and methods."""
+
+
+def method_name(method: str) -> str:
+    """`ddtree:16` -> `ddtree`: the settings of a method do not change its colour."""
+    return method.split(":", 1)[0].strip()
+
+
+def method_colour(method: str, dark: bool = False) -> str:
+    """Fixed colour of a method; black turns to the light ink on a dark ground.
+
+    An unknown method takes the grey of rejected nodes.
+    """
+    name = method_name(method)
+    if name not in METHOD_ORDER:
+        return REJECTED
+    colour = OKABE_ITO[METHOD_ORDER.index(name) % len(OKABE_ITO)]
+    return INK["dark"] if dark and colour == "#000000" else colour
+
+
+def method_dash(method: str) -> str:
+    """Plotly dash of a method's line, so that the two reused colours stay apart."""
+    name = method_name(method)
+    return _DASHES[METHOD_ORDER.index(name)] if name in METHOD_ORDER else "dashdot"
+
+
+def css_variables() -> str:
+    """The palette as custom properties, for the style sheet of the tree component."""
+    lines = [f"--accepted: {ACCEPTED};", f"--bonus: {BONUS};", f"--rejected: {REJECTED};",
+             f"--not-bought: {NOT_BOUGHT_OPACITY};"]
+    lines += [f"--part-{part}: {opacity};" for part, opacity in PARTS.items()]
+    return ".bs {\n  " + "\n  ".join(lines) + "\n}\n"

@@ -1,0 +1,85 @@
+// Where nodes and labels of one step go, in pixels. Rows come from the payload, columns are depths.
+const LABELS_UNDER = 256; // from here on only the accepted path, the bonus and the hovered node
+
+function originOfNode(step, node) {
+  if (node === step.bonus) return "bonus";
+  if (node === 0) return "anchor";
+  if (node >= step.n) return "not-bought";
+  return step.accepted.includes(node) ? "accepted" : "rejected";
+}
+
+function placeNodes(step, width, height, columns) {
+  const left = 16, right = 78, top = 30, bottom = 42;
+  const column = Math.min((width - left - right) / columns, 132);
+  const rows = Math.max(...step.y);
+  const row = Math.min((height - top - bottom) / Math.max(rows, 1), 27);
+  const middle = top + (height - top - bottom) / 2;
+  const nodes = step.y.map((y, i) => ({
+    i, x: left + step.depths[i] * column, y: middle + (y - rows / 2) * row,
+    origin: originOfNode(step, i), p: step.p[i] === null ? 0 : step.p[i],
+  }));
+  const scale = radiusScale(nodes);
+  for (const node of nodes) {
+    node.r = Math.max(node.origin === "bonus" ? 3 : node.origin === "not-bought" ? 1.5 : 1.7, scale * Math.sqrt(node.p));
+    if (node.origin === "rejected") node.r = Math.min(node.r, 0.8 * scale);
+  }
+  return { nodes, column, row, scale, left, top, bottom };
+}
+
+// The largest scale, up to 8 px for path probability 1, at which neighbours in a column stay apart.
+function radiusScale(nodes) {
+  const byColumn = new Map();
+  for (const node of nodes) byColumn.set(node.x, [...(byColumn.get(node.x) || []), node]);
+  let scale = 8;
+  for (const column of byColumn.values()) {
+    column.sort((a, b) => a.y - b.y);
+    for (let i = 1; i < column.length; i += 1) {
+      const apart = column[i].y - column[i - 1].y - 1.5;
+      const roots = Math.sqrt(column[i].p) + Math.sqrt(column[i - 1].p);
+      if (roots > 0) scale = Math.min(scale, Math.max(apart / roots, 3.2));
+    }
+  }
+  return scale;
+}
+
+// Labels stand to the right of their node and edges leave from the label's end, so no edge crosses
+// a label of its own node. Most important first; one that would touch another is left out.
+function placeLabels(step, plan, font, width) {
+  const { nodes, column } = plan;
+  const parents = new Set(step.parents.slice(1));
+  const few = step.n < LABELS_UNDER;
+  const weight = (v) => (v.origin === "bonus" || v.origin === "accepted" || v.origin === "anchor" ? 2 : v.p);
+  const wanted = nodes.filter((v) => (few ? v.origin !== "not-bought" : weight(v) === 2)).sort((a, b) => weight(b) - weight(a));
+  const taken = nodes.map((v) => ({ left: v.x - v.r, right: v.x + v.r, top: v.y - v.r, bottom: v.y + v.r, of: v.i }));
+  const above = column < 58; // no room beside the node: the label stands over it
+  for (const node of wanted) {
+    const parts = pieces(step.texts[step.tokens[node.i]]);
+    const start = above ? node.x - node.r : node.x + node.r + 4;
+    const limit = above ? column - 4 : parents.has(node.i) ? column - node.r - 4 - 24 : width - start - 4;
+    const label = fitted(parts, Math.min(limit, 132), font);
+    if (!label) continue;
+    const y = above ? node.y - node.r - 8 : node.y;
+    const box = { left: start - 2, right: start + label.width + 2, top: y - 6.5, bottom: y + 6.5, of: node.i };
+    if (taken.some((t) => t.of !== node.i && t.left < box.right && t.right > box.left && t.top < box.bottom && t.bottom > box.top)) continue;
+    taken.push(box);
+    node.label = { ...label, x: start, y };
+    node.out = above ? null : box.right;
+  }
+}
+
+function fitted(parts, room, font) {
+  const letters = parts.reduce((sum, p) => sum + [...p.text].length, 0);
+  for (let n = letters; n >= Math.min(3, letters); n -= 1) {
+    const shown = shortened(parts, n);
+    const width = textWidth(shown.map((p) => p.text).join(""), font);
+    if (width <= room) return { parts: shown, width };
+  }
+  return null;
+}
+
+function edgePath(parent, child) {
+  const from = parent.out || parent.x + parent.r + 1;
+  const to = child.x - (child.origin === "bonus" ? child.r * 1.25 : child.r) - 1;
+  const bend = from + (to - from) * 0.55;
+  return `M${from.toFixed(1)} ${parent.y.toFixed(1)}C${bend.toFixed(1)} ${parent.y.toFixed(1)} ${bend.toFixed(1)} ${child.y.toFixed(1)} ${to.toFixed(1)} ${child.y.toFixed(1)}`;
+}

@@ -1,0 +1,85 @@
+// The text so far: one span a token, added as steps arrive; the selected step is underlined.
+const BYTES = /^(?:<0x[0-9A-Fa-f]{2}>)+$/;
+
+function originOf(step, place) {
+  if (step.kind === "prefill") return "prefill";
+  return place < step.accepted.length - 1 ? "accepted" : "bonus";
+}
+function nodeOf(step, place) {
+  if (step.kind === "prefill") return null;
+  return place < step.accepted.length - 1 ? step.accepted[place + 1] : step.bonus;
+}
+
+function appendTokens(app) {
+  const holder = app.part("text");
+  for (; app.written < app.steps.length; app.written += 1) {
+    const step = app.steps[app.written];
+    const spans = step.words.map((word, i) => {
+      const origin = originOf(step, i);
+      const span = el("span", {
+        class: "token " + origin, "data-testid": "text-token", "data-step": step.i, "data-origin": origin,
+        "data-place": i,
+      });
+      span.bytes = BYTES.test(word) ? word : null;
+      writeToken(span, word);
+      holder.append(span);
+      if (span.bytes) joinBytes(span);
+      return span;
+    });
+    app.spans.push(spans);
+  }
+}
+
+function writeToken(span, text) {
+  empty(span);
+  for (const part of text.split(/(\n|\r|\t)/)) {
+    if (part === "\n") span.append(el("span", { class: "mark" }, "\u23ce"), "\n");
+    else if (part === "\r") span.append(el("span", { class: "mark" }, "\u240d"));
+    else if (part === "\t") span.append(el("span", { class: "mark" }, "\u2192"), "\t");
+    else if (part) span.append(seen(part));
+  }
+}
+
+// A character that several tokens spell byte by byte is shown once the last byte is there.
+function joinBytes(span) {
+  let run = [span];
+  for (let s = span.previousElementSibling; s && s.bytes; s = s.previousElementSibling) run.unshift(s);
+  for (; run.length > 1; run = run.slice(1)) {
+    const codes = run.map((s) => s.bytes).join("").match(/[0-9A-Fa-f]{2}(?=>)/g).map((h) => parseInt(h, 16));
+    let character;
+    try {
+      character = new TextDecoder("utf-8", { fatal: true }).decode(new Uint8Array(codes));
+    } catch {
+      continue;
+    }
+    run.forEach((s) => { empty(s); s.bytes = null; });
+    writeToken(span, character);
+    return;
+  }
+}
+
+function drawText(app) {
+  appendTokens(app);
+  const box = app.part("text");
+  for (const span of app.underlined) span.classList.remove("selected");
+  app.underlined = app.spans[app.selected] || [];
+  for (const span of app.underlined) span.classList.add("selected");
+  const last = app.underlined[app.underlined.length - 1];
+  if (!last) return;
+  // Scroll the text box alone; scrollIntoView would move the page.
+  const line = last.getBoundingClientRect();
+  const frame = box.getBoundingClientRect();
+  if (line.bottom > frame.bottom - 6) box.scrollTop += line.bottom - frame.bottom + 10;
+  const first = app.underlined[0].getBoundingClientRect();
+  if (first.top < frame.top) box.scrollTop -= frame.top - first.top + 10;
+}
+
+function listenText(app) {
+  app.part("text").addEventListener("click", (event) => {
+    const span = event.target.closest(".token");
+    if (!span) return;
+    const index = Number(span.dataset.step);
+    app.go(app.steps.findIndex((s) => s.i === index));
+    app.look(nodeOf(app.step(), Number(span.dataset.place)));
+  });
+}
