@@ -59,6 +59,9 @@ class Calibration:
             raise UserError("A calibration needs one held-out mark per probe: calibrate again.")
         if self.peaks_source not in get_args(PeaksSource):
             raise UserError("Device peaks are either measured or published: calibrate again.")
+        for name in ("device_key", "target", "dtype", "attention", "drafter", "device_name", "made_at"):
+            if not isinstance(getattr(self, name), str):
+                raise UserError(f"A calibration's {name} is a text: calibrate again.")
         for value in (self.draft_seconds, self.other_seconds, self.raw_rmse, self.calibrated_rmse):
             if not (math.isfinite(value) and value >= 0):
                 raise UserError("A calibration's times must be numbers of 0 or more: calibrate again.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from bastion.errors import UserError
 from bastion.latency.peaks import DevicePeaks
 from bastion.latency.shape import ModelShape
 
@@ -31,6 +33,11 @@ class CalibratedRoofline:
     alpha_c: float = 1.0
     beta_c: float = 0.0
     bytes_per_value: int = 2
+
+    def __post_init__(self) -> None:
+        parameters = (self.alpha_m, self.beta_m, self.alpha_c, self.beta_c)
+        if not all(math.isfinite(value) and value >= 0 for value in parameters):
+            raise UserError("A roofline's alphas and betas are numbers of 0 or more: calibrate again.")
 
     def flops(self, nodes: Count, context: Count) -> Count:
         """Floating-point operations, 2 per multiply-add: matrices, head, and attention."""
