@@ -1,0 +1,75 @@
+"""`bastion compare`: methods side by side on the same prompts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bastion.cli.options import PairOptions, json_option, pair_options, sampling_options
+from bastion.cli.output import ProgressLine, check_json_file, table, write_json
+
+
+@click.command()
+@click.option("--prompts", "prompt_files", metavar="FILE", multiple=True, required=True,
+              help='JSON lines with {"turns": [...]} or {"prompt": ...}; may be given several times.')
+@click.option("--limit", type=click.IntRange(min=1), help="Take the first so many prompts of each file.")
+@click.option("--methods", default="ar,dflash,ddtree:16,bastion", show_default=True, metavar="LIST",
+              help="Methods separated by commas; a comma before a digit belongs to the method (specinfer:4,2,1).")
+@sampling_options
+@pair_options
+@json_option
+def compare(prompt_files: tuple[str, ...], limit: int | None, methods: str, sampling: dict[str, Any], pair_options: PairOptions,
+            json_file: str | None) -> None:
+    """Decode the same prompts with several methods, prompt by prompt in turn, and compare."""
+    from bastion.jobs.prompt_files import read_prompt_set, split_methods
+
+    names = split_methods(methods)
+    sets = [read_prompt_set(Path(file), limit) for file in prompt_files]
+    check_json_file(json_file)
+    say = ProgressLine()
+    try:
+        result = _compare(sets, names, sampling, pair_options, say)
+    finally:
+        say.clear()
+    if json_file != "-":
+        _print(result)
+    write_json(result, json_file)
+
+
+def _compare(sets: list[Any], names: list[str], sampling: dict[str, Any], options: PairOptions, say: ProgressLine) -> dict[str, Any]:
+    from bastion.cli import pairs
+    from bastion.decoding import resolve_method
+    from bastion.jobs.compare import compare_methods
+
+    for name in names:  # before the pair is loaded: a misspelt method must not cost a minute
+        resolve_method(name)
+    pair = pairs.load(options, say)
+    words = pairs.tokenizer(pair)
+
+    def decode(messages: list[dict[str, str]], method: str, tokens: int | None) -> list[Any]:
+        limits = {**sampling, "max_new_tokens": min(tokens or sampling["max_new_tokens"], sampling["max_new_tokens"])}
+        return list(pairs.decode_with(pair, words.encode_prompt(messages), method, limits, trace=False, say=say))
+
+    rows = compare_methods(decode, words.decode, sets, names, greedy=sampling["temperature"] == 0, say=say)
+    return {"pair": pair.name, "device": pair.device_name, "dtype": pair.dtype_name, "sampling": sampling,
+            "versions": pairs.versions(), "rows": rows}
+
+
+def _print(result: dict[str, Any]) -> None:
+    from bastion.figures import numbers
+
+    click.echo(f"{result['pair']} on {result['device']}, {result['dtype']}, temperature {result['sampling']['temperature']:g}, "
+               f"at most {result['sampling']['max_new_tokens']} new tokens")
+    greedy = result["sampling"]["temperature"] == 0
+    click.echo(table(("method", "prompts", "set", "tau", "tokens/s", "speedup", "nodes", "same as ar"), [
+        (row["method"], numbers.count(row["prompts"]), row["prompt_set"], numbers.significant(row["tau"]),
+         numbers.significant(row["tokens_per_second"]), numbers.ratio(row["speedup"]), numbers.significant(row["nodes_mean"]),
+         f"{row['identical_to_ar']} of {row['prompts']}" if greedy else "sampled")
+        for row in result["rows"]]))
+    for row in result["rows"]:
+        for difference in row["differences"]:
+            gap = difference["top2_gap"]
+            click.echo(f"{row['method']} leaves ar on {difference['prompt']} at token {difference['position']}, where the target's "
+                       f"top-2 logit gap is {'unknown' if gap is None else f'{gap:.2g}'}")

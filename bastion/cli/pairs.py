@@ -1,0 +1,68 @@
+"""Loading the pair that the options name, fetching the default target when it is not here yet."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+from bastion import __version__
+from bastion.cli.options import PairOptions
+from bastion.cli.output import ProgressLine
+from bastion.errors import UserError
+
+
+def load(options: PairOptions, say: ProgressLine) -> Any:
+    """The pair, ready to decode. Raises UserError."""
+    if options.is_default:
+        from bastion.models.fetch import default_model_ready, fetch_default
+
+        if not default_model_ready():
+            fetch_default(progress=say)
+    say.briefly(f"Loading {options.name}")
+    from bastion import load_pair
+    from bastion.models.quiet import quieten_libraries
+
+    quieten_libraries()
+
+    try:
+        return load_pair(options.name, drafter=options.drafter, device=options.device, dtype=options.dtype)
+    finally:
+        say.clear()
+
+
+def tokenizer(pair: Any) -> Any:
+    """The pair's tokenizer; UserError when it has none, and text cannot become ids."""
+    if pair.tokenizer is None:
+        raise UserError(f"{pair.name} has no tokenizer: give the prompt as --prompt-ids.")
+    return pair.tokenizer
+
+
+def decode_with(pair: Any, prompt_ids: list[int], method: str, sampling: dict[str, Any], trace: bool, say: ProgressLine) -> Iterator[Any]:
+    """`bastion.decode` with a word on what it waits for, calibrating first where the method needs it."""
+    from bastion import decode
+
+    say.briefly(f"Reading the prompt ({len(prompt_ids)} tokens)")
+    yield from decode(pair, prompt_ids, method=method, trace=trace, on_notice=say, **sampling)
+
+
+def run_info(pair: Any, prompt: str | list[int], prompt_ids: list[int], method: str, sampling: dict[str, Any]) -> dict[str, Any]:
+    """What a run says of itself, as `bastion.records.schema.INFO_DEFAULTS` names it."""
+    return {
+        "title": " ".join(prompt.split())[:80] if isinstance(prompt, str) else f"{len(prompt)} token ids",
+        "prompt": prompt if isinstance(prompt, str) else None,
+        "prompt_ids": list(prompt_ids),
+        "pair": pair.name,
+        "method": method,
+        "sampling": sampling,
+        "device": pair.device_name,
+        "dtype": pair.dtype_name,
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide what a decode does."""
+    from importlib.metadata import version
+
+    return {"python": platform.python_version(), "bastion": __version__, **{name: version(name) for name in ("torch", "transformers", "numpy")}}

@@ -1,0 +1,126 @@
+"""`bastion runs`: list, show, export, import and delete recorded runs. Needs no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bastion.cli.options import json_option
+from bastion.cli.output import check_json_file, table, write_json
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def runs(context: click.Context, json_file: str | None) -> None:
+    """List, show, export, import and delete recorded runs."""
+    if context.invoked_subcommand is None:
+        _list(json_file)
+
+
+@runs.command("list")
+@json_option
+def list_runs(json_file: str | None) -> None:
+    """List all runs, newest first."""
+    _list(json_file)
+
+
+@runs.command()
+@click.argument("run_id")
+@json_option
+def show(run_id: str, json_file: str | None) -> None:
+    """Show one run: what was asked, what came out, what it cost."""
+    from bastion.records import run_to_json
+
+    check_json_file(json_file)
+    run = _store().open(run_id)
+    if json_file != "-":
+        _print_run(run)
+    if json_file is not None:
+        write_json(run_to_json(run), json_file)
+
+
+@runs.command()
+@click.argument("run_id")
+@click.argument("file")
+@json_option
+def export(run_id: str, file: str, json_file: str | None) -> None:
+    """Write the run to FILE, a zip that `runs import` reads."""
+    check_json_file(json_file)
+    _store().export_zip(run_id, file)
+    if json_file != "-":
+        click.echo(f"Run {run_id} is in {file}")
+    write_json({"id": run_id, "file": file}, json_file)
+
+
+@runs.command("import")
+@click.argument("file")
+@json_option
+def import_run(file: str, json_file: str | None) -> None:
+    """Check the zip FILE and add its run; nothing in it is executed."""
+    check_json_file(json_file)
+    run_id = _store().import_zip(file)
+    if json_file != "-":
+        click.echo(f"Run {run_id} was added")
+    write_json({"id": run_id}, json_file)
+
+
+@runs.command()
+@click.argument("run_id")
+@json_option
+def delete(run_id: str, json_file: str | None) -> None:
+    """Delete one run from this machine."""
+    check_json_file(json_file)
+    _store().delete(run_id)
+    if json_file != "-":
+        click.echo(f"Run {run_id} is deleted")
+    write_json({"id": run_id}, json_file)
+
+
+def _store() -> Any:
+    from bastion.records import RunStore
+
+    return RunStore()
+
+
+def _list(json_file: str | None) -> None:
+    from dataclasses import asdict
+
+    from bastion.figures import numbers
+
+    check_json_file(json_file)
+    store = _store()
+    summaries = store.list()
+    if json_file != "-":
+        if summaries:
+            header = ("run", "made (UTC)", "pair", "method", "tokens", "tau", "tokens/s", "ended")
+            click.echo(table(header, [(s.id, s.created[:16].replace("T", " "), s.pair, s.method, numbers.count(s.tokens),
+                                       numbers.significant(s.tau), numbers.significant(s.tokens_per_second), s.finish_reason or "")
+                                      for s in summaries]))
+        else:
+            click.echo(f"No runs in {store.root} yet: `python -m bastion generate --save` or the app records one.")
+    write_json({"runs": [asdict(summary) for summary in summaries]}, json_file)
+
+
+def _print_run(run: Any) -> None:
+    from bastion.figures import numbers
+
+    info, totals = run.info, run.info["totals"]
+    lines = [
+        ("run", f"{run.id}{'' if run.complete else ' (cut short)'}"),
+        ("made", info["created"]),
+        ("pair", info["pair"]),
+        ("device", f"{info['device']}, {info['dtype']}"),
+        ("method", info["method"]),
+        ("tokens", f"{numbers.count(totals.get('tokens'))} in {numbers.count(totals.get('steps'))} steps"),
+        ("tau", numbers.significant(totals.get("tau"))),
+        ("nodes a step", numbers.significant(totals.get("nodes_mean"))),
+        ("speed", numbers.rate(totals.get("tokens_per_second"))),
+        ("prefill", numbers.seconds(totals.get("seconds_prefill"))),
+        ("decode", numbers.seconds(totals.get("seconds_decode"))),
+        ("ended", info["finish_reason"] or ""),
+    ]
+    for name, value in lines:
+        click.echo(f"{name:<13} {value}")
+    click.echo(f"\n{run.text}")
