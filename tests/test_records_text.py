@@ -1,7 +1,7 @@
 """The text of an output in pieces, one per token, whatever the tokens cut apart."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bastion.records import TextIncrements
 
@@ -58,6 +58,7 @@ def test_spaces_are_dropped_at_the_real_start_only():
     assert increments.push([0, 1]) + increments.push([2, 3]) == ["Once", " upon", " a", "time"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=5), max_size=30))
 def test_pieces_joined_are_the_whole_text_for_any_bytes(vocabulary):
     ids = range(len(vocabulary))
@@ -66,6 +67,7 @@ def test_pieces_joined_are_the_whole_text_for_any_bytes(vocabulary):
     assert "".join(increments.push(ids)) + increments.flush() == decode(ids)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30), st.data())
 def test_valid_text_cut_anywhere_shows_no_broken_character(text, data):
     raw = text.encode()

@@ -1,7 +1,7 @@
 """Tokens are shown as they are, and nothing in them can disturb a page."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bastion.token_text import escape_undecodable, show_token, text_from_bytes
 
@@ -24,6 +24,7 @@ def test_bytes_that_are_no_whole_character():
     assert escape_undecodable("plain") == "plain"
 
 
+@settings(deadline=None)
 @given(st.one_of(st.text(), st.binary()))
 def test_what_is_shown_is_one_printable_encodable_line(text):
     shown = show_token(text)
@@ -33,6 +34,7 @@ def test_what_is_shown_is_one_printable_encodable_line(text):
     assert show_token(shown) == shown or shown.strip() != shown
 
 
+@settings(deadline=None)
 @given(st.binary())
 def test_bytes_always_become_encodable_text(raw):
     text_from_bytes(raw).encode("utf-8")

@@ -35,7 +35,7 @@ class Hindsight:
     nodes: int
     emitted: int                # tokens that tree would have emitted
     tokens_per_second: float | None  # predicted; None without predicted seconds
-    smallest_with_path: int     # the fewest nodes that hold the whole path that was accepted
+    smallest_with_path: int     # the fewest nodes that emit what the step emitted
     reaches_past_the_tree: bool  # the target agreed with nodes that were logged but not bought
 
 
@@ -70,15 +70,15 @@ def speed_by_nodes(step: StepRecord) -> SpeedByNodes | None:
 def hindsight_nodes(step: StepRecord) -> Hindsight | None:
     """The tree size that hindsight would have chosen; None for a step without a tree.
 
-    The known path is the accepted one, followed past the bought tree where the log holds a node
-    that carries the bonus token (it is what the target wants next); past that the target was
-    never asked, so the path ends there. Without predicted seconds the answer is the smallest
-    tree that holds the path: more nodes can only cost more.
+    The known path is the accepted one as far as its tokens were emitted, followed past the bought
+    tree where the log holds a node that carries the bonus token (it is what the target wants
+    next); past that the target was never asked, so the path ends there. Without predicted seconds
+    the answer is the smallest tree that holds the path: more nodes can only cost more.
     """
     if not step.nodes:
         return None
     order = _known_path(step)
-    bought = len(step.accepted)
+    bought = _emitted_path(step)
     smallest = int(order[:bought].max()) + 1
     trace = step.trace
     if trace is None or not len(trace.predicted_seconds):
@@ -104,15 +104,21 @@ def fixed_seconds(step: StepRecord) -> float:
         step.seconds.build + step.seconds.commit if other is None else other)
 
 
+def _emitted_path(step: StepRecord) -> int:
+    """Nodes of the accepted path that emitted a token (the root stands for the bonus token). Fewer
+    than were accepted where a stop token or the length limit cut the output."""
+    return max(1, min(len(step.accepted), len(step.emitted)))
+
+
 def _known_path(step: StepRecord) -> np.ndarray:
     """Pop numbers (0 for the root) of the nodes the target is known to follow, int64 [a or a + 1].
 
     Tree nodes stand in pop order, so a node's index is its pop number unless rounding dropped
     nodes, which are always the last popped.
     """
-    path = [int(node) for node in step.accepted]
+    path = [int(node) for node in step.accepted[:_emitted_path(step)]]
     growth = step.trace.growth if step.trace is not None else None
-    if growth is not None:
+    if growth is not None and len(step.emitted) == len(step.accepted):
         last = path[-1]
         unbought = ~growth.bought & (growth.parents == last) & (growth.token_ids == step.bonus)
         path.extend(int(row) + 1 for row in np.flatnonzero(unbought)[:1])
