@@ -27,7 +27,7 @@ METHOD_ORDER = (
 
 _DASHES = ("solid",) * 8 + ("dash", "dot")
 
-PARTS = {"draft": 0.78, "build": 0.5, "verify": 1.0, "commit": 0.3}
+PARTS = {"draft": 0.45, "build": 0.7, "verify": 0.85, "commit": 0.25}
 """The stages of a step are shades of ink (opacity), since colours already name origins and methods."""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bastion.analysis import hindsight_nodes, speed_by_nodes
+from bastion.figures.palette import method_colour
 from bastion.figures.tidy import tidy_layout
 from bastion.step import StepRecord
 
@@ -140,7 +141,9 @@ def step_payload(step: StepRecord, text_of: Callable[[int], str], drafter_depth:
 def _tree_columns(step: StepRecord, texts: _Texts) -> dict[str, Any]:
     ids, parents, depths, logs, bonus = _drawn_nodes(step)
     drawn, trace = len(ids), step.trace
-    extents = [1.0 if node < step.nodes or node == bonus else NOT_BOUGHT_EXTENT for node in range(drawn)]
+    extents = [1.0 if node < step.nodes else NOT_BOUGHT_EXTENT for node in range(drawn)]
+    for node in (*step.accepted, bonus):  # air around the path, most where rows are thin
+        extents[node] = min(1 + step.nodes / 64, 5.0)
     marginals = [math.nan] + [math.exp(logs[v] - logs[parents[v]]) for v in range(1, drawn)]
     columns = {
         "ids": ids, "tokens": texts.places(ids), "parents": parents, "depths": depths,
@@ -188,5 +191,6 @@ def run_payload(
     """
     return {
         "run": run, "start": start, "steps": steps, "live": live, "select": select, "method": method,
+        "colour": method_colour(method),
         "drafter_depth": drafter_depth, "yardstick": yardstick, "note": note,
     }

@@ -71,9 +71,9 @@ function keyRow(chart, items) {
     const wide = textWidth(name, chart.font);
     group.append(svg("text", { x: x - wide, y: 9, class: "tick", "data-term": term }, name));
     x -= wide + 6;
-    if (kind.startsWith("dot")) {
-      group.append(svg("circle", { cx: x - 4, cy: 5.5, r: 3, class: kind }));
-      x -= 22;
+    if (kind.startsWith("glyph")) {
+      group.append(glyph(kind.slice(6), x - 3, 5.5, 2.8));
+      x -= 20;
     } else {
       group.append(svg("line", { x1: x - 18, x2: x, y1: 5.5, y2: 5.5, class: "series " + kind }));
       x -= 32;

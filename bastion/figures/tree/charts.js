@@ -31,18 +31,23 @@ function drawStopping(app) {
   const finding = next < step.gains.length && !missing(step.gains[next]);
   note(app, "stopping", `Why it stopped at ${count(n)} ${n === 1 ? "node" : "nodes"}`,
     (finding && step.stop === "price"
-      ? `The next node would gain ${significant(step.gains[next])} and cost ${significant(step.prices[next])} token\u2009ms. `
+      ? `The next node would gain ${significant(step.gains[next])} and cost ${significant(step.prices[next])} token\u00b7ms. `
       : `Stopped by: ${step.stop}. `) + "Predicted.");
   const [low, high] = app.sides;
-  const chart = framed(app, "stopping", nodesAxis(app), { from: low, to: high, log: true, name: "token\u2009ms" });
+  const chart = framed(app, "stopping", nodesAxis(app), { from: low, to: high, log: true, name: "token\u00b7ms", term: "gain" });
   stopLine(chart, n);
   chart.drawing.append(line(step.prices.map((v, i) => [chart.sx(i + 2), missing(v) ? null : chart.sy(v)]), { class: "series price predicted" }));
   step.gains.forEach((gain, i) => {
     if (missing(gain)) return;
-    const origin = originOfNode(step, i + 1);
-    chart.drawing.append(svg("circle", { cx: chart.sx(i + 2), cy: chart.sy(gain), r: 2.3, class: i + 1 < n ? "dot bought" : "dot past" , "data-origin": origin }));
+    chart.drawing.append(popDot(chart, step, i, gain));
   });
-  keyRow(chart, [["dot bought", "gain", "gain"], ["price predicted", "price", "price"]]);
+  keyRow(chart, [["glyph rejected", "gain", "gain"], ["price predicted", "price", "price"]]);
+}
+
+// A popped node carries the mark it has in the tree.
+function popDot(chart, step, i, value) {
+  const origin = originOfNode(step, i + 1);
+  return glyph(origin, chart.sx(i + 2), chart.sy(value), origin === "accepted" || origin === "bonus" ? 3 : 2.2);
 }
 
 // A fixed budget has no price; what can be shown is how probable each next node was.
@@ -51,9 +56,8 @@ function drawFixed(app, step, n) {
     "No price was asked. Path probability of each node in the order taken, by the drafter.");
   const chart = framed(app, "stopping", nodesAxis(app), { from: app.leastPath, to: 1, log: true, name: "path probability", term: "path probability" });
   stopLine(chart, n);
-  step.pop_p.forEach((p, i) => chart.drawing.append(
-    svg("circle", { cx: chart.sx(i + 2), cy: chart.sy(p), r: 2.3, class: i + 1 < n ? "dot bought" : "dot past" })));
-  keyRow(chart, [["dot bought", "bought", "budget"], ["dot past", "not bought", "drafted, not bought"]]);
+  step.pop_p.forEach((p, i) => chart.drawing.append(popDot(chart, step, i, p)));
+  keyRow(chart, [["glyph accepted", "accepted", "accepted"], ["glyph rejected", "rejected", "rejected"], ["glyph not-bought", "not bought", "drafted, not bought"]]);
 }
 
 function stopLine(chart, n) {
@@ -155,24 +159,20 @@ function drawParts(app) {
   }
 }
 
+// A bar of parts, and under it each part's name and time.
 function stack(app, drawing, sx, y, kind, parts) {
   drawing.append(svg("text", { x: 0, y: y + 4, class: "tick name" }, kind));
   let at = 0;
-  let free = 0;
+  let x = 0;
   for (const [part, ms] of parts) {
     if (missing(ms)) continue;
-    const x = sx(at);
-    const wide = Math.max(sx(at + ms) - x - 1, 0.75);
-    drawing.append(svg("rect", { x, y: y + 9, width: wide, height: 13, class: `part ${part} ${kind}` }));
-    const words = `${part} ${significant(ms)}`;
-    const room = textWidth(words, app.readingFont(10.5));
-    // Names stand under their part when that is free and the part is no sliver.
-    if (x >= free && (wide > room || wide > 14)) {
-      const shown = wide > room || x + room < sx(at + ms) + 30 ? words : part;
-      drawing.append(svg("text", { x, y: y + 34, class: "tick" }, shown));
-      free = x + textWidth(shown, app.readingFont(10.5)) + 8;
-    }
+    const from = sx(at);
+    drawing.append(svg("rect", { x: from, y: y + 9, width: Math.max(sx(at + ms) - from - 1, 0.75), height: 13, class: `part ${part} ${kind}` }));
     at += ms;
+    const words = `${part} ${significant(ms, ms < 1 ? 2 : 3)}`;
+    drawing.append(svg("rect", { x: x + 0.5, y: y + 28, width: 6, height: 6, class: `part ${part} ${kind} swatch` }));
+    drawing.append(svg("text", { x: x + 10, y: y + 35, class: "tick" }, words));
+    x += textWidth(words, app.readingFont(10.5)) + 19;
   }
 }
 

@@ -8,7 +8,8 @@ function originOfNode(step, node) {
   return step.accepted.includes(node) ? "accepted" : "rejected";
 }
 
-function placeNodes(step, width, height, columns) {
+function placeNodes(step, width, height) {
+  const columns = Math.max(4, ...step.depths);
   const left = 16, right = 78, top = 30, bottom = 42;
   const column = Math.min((width - left - right) / columns, 132);
   const rows = Math.max(...step.y);
@@ -18,28 +19,36 @@ function placeNodes(step, width, height, columns) {
     i, x: left + step.depths[i] * column, y: middle + (y - rows / 2) * row,
     origin: originOfNode(step, i), p: step.p[i] === null ? 0 : step.p[i],
   }));
-  const scale = radiusScale(nodes);
-  for (const node of nodes) {
-    node.r = Math.max(node.origin === "bonus" ? 3 : node.origin === "not-bought" ? 1.5 : 1.7, scale * Math.sqrt(node.p));
-    if (node.origin === "rejected") node.r = Math.min(node.r, 0.8 * scale);
-  }
-  return { nodes, column, row, scale, left, top, bottom };
+  sizeNodes(nodes);
+  return { nodes, column, row, left, top, bottom };
 }
 
-// The largest scale, up to 8 px for path probability 1, at which neighbours in a column stay apart.
-function radiusScale(nodes) {
-  const byColumn = new Map();
-  for (const node of nodes) byColumn.set(node.x, [...(byColumn.get(node.x) || []), node]);
-  let scale = 8;
-  for (const column of byColumn.values()) {
-    column.sort((a, b) => a.y - b.y);
-    for (let i = 1; i < column.length; i += 1) {
-      const apart = column[i].y - column[i - 1].y - 1.5;
-      const roots = Math.sqrt(column[i].p) + Math.sqrt(column[i - 1].p);
-      if (roots > 0) scale = Math.min(scale, Math.max(apart / roots, 3.2));
-    }
+const FULL = 8; // radius at path probability 1; the area goes with the probability
+const LEAST = { bonus: 3.4, accepted: 2.4, anchor: 2.4, rejected: 1.7, "not-bought": 1.6 };
+
+// Where two neighbours of a column would touch, both give way by the same factor; what the target
+// chose gives way last.
+function sizeNodes(nodes) {
+  const columns = new Map();
+  for (const node of nodes) {
+    node.r = Math.max(FULL * Math.sqrt(node.p), LEAST[node.origin]);
+    if (!columns.has(node.x)) columns.set(node.x, []);
+    columns.get(node.x).push(node);
   }
-  return scale;
+  for (const column of columns.values()) {
+    column.sort((a, b) => a.y - b.y);
+    const factor = column.map(() => 1);
+    for (let i = 1; i < column.length; i += 1) {
+      const [a, b] = [column[i - 1], column[i]];
+      const apart = Math.max(b.y - a.y - 1.5, 0.5);
+      const kept = (v) => v.origin === "accepted" || v.origin === "anchor" || v.origin === "bonus";
+      const share = (own, other) => (kept(own) ? Math.max(apart - Math.min(other.r, LEAST.rejected), 1) / own.r
+        : kept(other) ? Math.max(apart - other.r, 1) / own.r : apart / (own.r + other.r));
+      factor[i - 1] = Math.min(factor[i - 1], share(a, b));
+      factor[i] = Math.min(factor[i], share(b, a));
+    }
+    column.forEach((node, i) => { node.r = Math.max(node.r * factor[i], Math.min(node.r, LEAST[node.origin])); });
+  }
 }
 
 // Labels stand to the right of their node and edges leave from the label's end, so no edge crosses

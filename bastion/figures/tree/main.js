@@ -28,7 +28,7 @@ class App {
     Object.assign(this, {
       run, steps: [], spans: [], underlined: [], written: 0, selected: -1, follow: true, live: false, playing: null,
       pinned: null, hovered: null, looked: null, plan: null, held: -1, wanted: null, note: "", yardstick: null, drafterDepth: null,
-      series: [], stepCharts: new Map(), columns: 0, reach: 0, longest: 0, sides: [Infinity, 0], leastPath: 1,
+      series: [], stepCharts: new Map(), reach: 0, longest: 0, sides: [Infinity, 0], leastPath: 1,
       topPromise: 0, topVerify: 0, topStep: 0, topSpeed: 0,
     });
     empty(this.part("text"));
@@ -55,6 +55,7 @@ class App {
     this.note = data.note;
     this.yardstick = data.yardstick;
     this.drafterDepth = data.drafter_depth;
+    this.base.style.setProperty("--method", data.colour === "#000000" ? "var(--ink)" : data.colour || "var(--accepted)");
     for (const step of data.steps.slice(Math.max(this.steps.length - data.start, 0))) {
       if (data.start > this.steps.length) break;
       this.steps.push(step);
@@ -85,7 +86,6 @@ class App {
   measure(step) {
     if (step.kind === "prefill") return;
     const grow = (name, value) => { this[name] = Math.max(this[name], value); };
-    grow("columns", Math.max(...step.depths));
     grow("longest", step.words.length);
     grow("reach", Math.max(step.n, (step.gains || []).length + 1));
     grow("topVerify", niceCeiling(Math.max(step.ms[2], step.predicted_ms || 0)));
@@ -221,7 +221,7 @@ class App {
 
 function buildKey(app) {
   for (const [origin, name] of [["accepted", "accepted"], ["bonus", "bonus token"], ["prefill", "prefill"]]) {
-    app.part("text-key").append(el("span", { class: "token " + origin, "data-term": name, tabindex: 0 }, name), " ");
+    app.part("text-key").append(el("span", { class: "token " + origin, "data-term": name, tabindex: 0 }, el("span", { class: "word" }, name)), " ");
   }
 }
 

@@ -87,9 +87,7 @@ function drawChoices(list, step, node) {
     const origin = child < 0 ? "" : originOfNode(step, child);
     row.dataset.origin = origin;
     who.append(tokenSpan(text));
-    if (origin) {
-      who.prepend(svg("svg", { width: 10, height: 10, viewBox: "0 0 10 10", "aria-label": NAMES[origin] }, glyph(origin, 5, 5, 3)));
-    }
+    who.prepend(svg("svg", { width: 10, height: 10, viewBox: "0 0 10 10", "aria-label": origin ? NAMES[origin] : null }, origin ? glyph(origin, 5, 5, 3) : null));
     say(row.querySelector(".p"), probability(p));
   });
 }

@@ -32,7 +32,7 @@ function drawStepper(app) {
   const step = app.step();
   const total = app.last();
   say(app.part("step-label"), !step ? "No step yet" : step.kind === "prefill" ? `Prefill, then ${count(total)} ${total === 1 ? "step" : "steps"}` : `Step ${count(step.i)} of ${count(total)}`);
-  say(app.part("summary"), summary(step));
+  app.part("summary").replaceChildren(...summary(step));
   say(app.part("tree-title"), !step ? "Tree" : `Tree of step ${count(step.i)} of ${count(total)}`);
   say(app.part("tree-caption"), step && step.n ? "Size: path probability, by the drafter. Accepted and bonus: by the target." : "");
   const b = app.buttons;
@@ -49,11 +49,16 @@ function drawStepper(app) {
 }
 
 function summary(step) {
-  if (!step) return "";
-  if (!step.n) return `${count(step.context)} tokens of prompt`;
-  const drafted = step.accepted.length - 1;
-  const nodes = `${count(step.n)} ${step.n === 1 ? "node" : "nodes"}`;
-  return `${nodes} \u00b7 ${drafted} accepted + 1 bonus \u00b7 ${significant(step.S)} expected \u00b7 context ${count(step.context)}`;
+  if (!step) return [];
+  if (!step.n) return [`${count(step.context)} tokens of prompt`];
+  const term = (name, words) => el("span", { "data-term": name }, words);
+  const words = [
+    term("budget", `${count(step.n)} ${step.n === 1 ? "node" : "nodes"}`),
+    term("acceptance length", `${count(step.accepted.length - 1)} accepted + 1 bonus`),
+    term("surrogate", `${significant(step.S)} expected`),
+    term("context", `context ${count(step.context)}`),
+  ];
+  return words.flatMap((word, i) => (i ? [" \u00b7 ", word] : [word]));
 }
 
 // One bar a step: accepted tokens below, the bonus token on top. Drag to move.

@@ -32,11 +32,13 @@ function appendTokens(app) {
 
 function writeToken(span, text) {
   empty(span);
-  for (const part of text.split(/(\n|\r|\t)/)) {
+  const lead = text.match(/^ */)[0]; // no line is drawn under the space before a word
+  if (lead) span.append(lead);
+  for (const part of text.slice(lead.length).split(/(\n|\r|\t)/)) {
     if (part === "\n") span.append(el("span", { class: "mark" }, "\u23ce"), "\n");
     else if (part === "\r") span.append(el("span", { class: "mark" }, "\u240d"));
     else if (part === "\t") span.append(el("span", { class: "mark" }, "\u2192"), "\t");
-    else if (part) span.append(seen(part));
+    else if (part) span.append(el("span", { class: "word" }, seen(part)));
   }
 }
 
@@ -69,9 +71,11 @@ function drawText(app) {
   // Scroll the text box alone; scrollIntoView would move the page.
   const line = last.getBoundingClientRect();
   const frame = box.getBoundingClientRect();
-  if (line.bottom > frame.bottom - 6) box.scrollTop += line.bottom - frame.bottom + 10;
+  const tall = parseFloat(getComputedStyle(box).lineHeight);
+  const whole = (pixels) => Math.ceil(pixels / tall - 0.25) * tall; // whole lines, so that none is cut
+  if (line.bottom > frame.bottom + 2) box.scrollTop += whole(line.bottom - frame.bottom);
   const first = app.underlined[0].getBoundingClientRect();
-  if (first.top < frame.top) box.scrollTop -= frame.top - first.top + 10;
+  if (first.top < frame.top - 2) box.scrollTop -= whole(frame.top - first.top);
 }
 
 function listenText(app) {

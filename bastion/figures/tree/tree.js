@@ -13,7 +13,7 @@ function drawTree(app) {
       : app.note || "The first tree appears as soon as its step is done."));
     return;
   }
-  const plan = placeNodes(step, width, height, Math.max(app.columns, 4));
+  const plan = placeNodes(step, width, height);
   placeLabels(step, plan, app.codeFont(11), width);
   app.plan = plan;
   drawDepths(drawing, plan, step, width);
@@ -21,7 +21,7 @@ function drawTree(app) {
   drawing.append(svg("g", { class: "over edges-over" }));
   drawNodes(app, drawing, plan, step);
   drawing.append(svg("g", { class: "over nodes-over" }));
-  drawing.append(legend(width, height, plan, step));
+  drawing.append(legend(width, height, step));
   markNode(app);
 }
 
@@ -48,7 +48,8 @@ function drawEdges(drawing, plan, step) {
 
 function labelText(at, parts, kind) {
   const text = svg("text", { x: at.x, y: at.y + 3.8, class: "label " + kind });
-  for (const part of parts) text.append(svg("tspan", { class: part.mark ? "mark" : null }, part.text));
+  const letters = parts.some((part) => !part.mark);
+  for (const part of parts) text.append(svg("tspan", { class: part.mark && letters ? "mark" : null }, part.text));
   return text;
 }
 
@@ -66,7 +67,7 @@ function drawNodes(app, drawing, plan, step) {
   drawing.append(group);
 }
 
-function legend(width, height, plan, step) {
+function legend(width, height, step) {
   const group = svg("g", { class: "legend" });
   const items = [["anchor", "root"], ["accepted", "accepted"], ["bonus", "bonus token"], ["rejected", "rejected"]];
   if (step.tokens.length - (step.bonus >= step.n ? 1 : 0) > step.n) items.push(["not-bought", "drafted, not bought"]);
@@ -81,7 +82,7 @@ function legend(width, height, plan, step) {
     group.append(svg("text", { x, y, class: "tick", "data-term": "path probability" }, "path probability"));
     x += 100;
     for (const p of [1, 0.1, 0.01]) {
-      const r = Math.max(plan.scale * Math.sqrt(p), 1.7);
+      const r = FULL * Math.sqrt(p);
       group.append(svg("circle", { cx: x, cy: y - 3.5, r, class: "scale" }));
       group.append(svg("text", { x: x + r + 4, y, class: "tick" }, String(p)));
       x += 2 * r + 16 + String(p).length * 6;
