@@ -91,3 +91,11 @@ def test_rounding_down_to_a_bucket(low, bucket, nodes, expected):
 def test_impossible_budgets_are_refused(make):
     with pytest.raises(UserError):
         make()
+
+
+def test_a_gain_equal_to_the_price_is_not_bought():
+    # A certain token: p = S = 1, so with no fixed cost gain = T(1) = 1 and price = T(2) - T(1) = 1.
+    certain = DraftMarginals(np.array([[4]]), np.array([[0.0]]))
+    tree = grow_best_first(certain, 0, AdaptiveBudget(lambda nodes: nodes * 1.0, 0.0, 0.0))
+    assert tree.growth.gains[0] == tree.growth.prices[0] == 1.0
+    assert tree.nodes == 1 and tree.stop_reason == "price"
