@@ -150,7 +150,7 @@ def build_target_layer_ids(num_target_layers: int, num_draft_layers: int) -> lis
 def rotary_inverse_frequencies(config: DFlashConfig) -> torch.Tensor:
     """Inverse frequencies, float32 [head_dim / 2]; of the scaled kinds `linear` and `llama3` are known."""
     dim = config.head_dim
-    frequencies = 1.0 / config.rope_theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
+    frequencies = 1.0 / config.rope_theta ** (torch.arange(0, dim, 2, dtype=torch.float32, device="cpu") / dim)
     scaling = config.rope_scaling
     if scaling is None:
         return frequencies
@@ -173,7 +173,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -270,7 +270,8 @@ class DFlashDraftModel(nn.Module):
         self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.layers = nn.ModuleList(DFlashLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.register_buffer("inverse_frequencies", rotary_inverse_frequencies(config), persistent=False)
+        # No buffer: it stays float32 whatever dtype the module is cast to, and real on a meta module.
+        self.inverse_frequencies = rotary_inverse_frequencies(config)
 
     def forward(
         self,
@@ -289,7 +290,9 @@ class DFlashDraftModel(nn.Module):
         may look; None lets it see everything, which is what decoding wants.
         """
         context = self.hidden_norm(self.fc(context_features))
-        angles = position_ids[:, None, :, None].float() * self.inverse_frequencies.float()
+        if self.inverse_frequencies.device != position_ids.device:
+            self.inverse_frequencies = self.inverse_frequencies.to(position_ids.device)
+        angles = position_ids[:, None, :, None].float() * self.inverse_frequencies
         angles = torch.cat((angles, angles), dim=-1)
         cos, sin = angles.cos().to(noise_embedding.dtype), angles.sin().to(noise_embedding.dtype)
         mask = None

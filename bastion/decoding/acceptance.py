@@ -1,0 +1,36 @@
+"""Which drafted tokens the target keeps: a walk from the root along the target's own choices.
+
+At each node the target chooses one token, its argmax or one draw from its distribution. If a child
+carries that token the walk goes on there; if none does, the token is the bonus. Each emitted token
+is therefore the target's own choice given what precedes it, whatever the tree looks like, which is
+what makes this lossless for trees whose children are chosen and not sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from bastion.decoding.sampling import Draws, Sampling
+from bastion.trees import DraftTree
+
+
+def accept(tree: DraftTree, logits: torch.Tensor, sampling: Sampling, draws: Draws) -> tuple[np.ndarray, int]:
+    """(accepted node indices int64 [a], root first; bonus token id). logits: [n, vocab], a row per node."""
+    if sampling.greedy:
+        choices = logits.argmax(dim=-1).tolist()
+        return walk(tree, choices.__getitem__)
+    return walk(tree, lambda node: sampling.choose(logits[node], draws))
+
+
+def walk(tree: DraftTree, choose: Callable[[int], int]) -> tuple[np.ndarray, int]:
+    """Follow `choose(node)` until no child carries the chosen token; it is asked once per node visited."""
+    path = [0]
+    while True:
+        token = choose(path[-1])
+        below = np.flatnonzero((tree.parents == path[-1]) & (tree.token_ids == token))
+        if not len(below):
+            return np.array(path, dtype=np.int64), token
+        path.append(int(below[0]))

@@ -1,0 +1,152 @@
+"""Measure this device and this pair: peaks, verify seconds over (nodes, context), draft and other time.
+
+Everything is timed through the code that decoding runs. Points are visited in shuffled rounds and
+each keeps the median of its rounds, so that a slow minute of the machine does not fall on one size.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from bastion.decoding.methods import BestFirst
+from bastion.decoding.peaks import measure_peaks
+from bastion.latency import Calibration, ModelShape, find_calibration, make_calibration
+from bastion.models.device import synchronise
+from bastion.models.pair import Pair
+from bastion.models.target import Target
+from bastion.trees import DraftMarginals, FixedBudget, grow_best_first
+
+Progress = Callable[[str, float], None]
+"""Hears what is being done, and the share done, 0 to 1."""
+
+log = logging.getLogger(__name__)
+
+QUICK_NODES = {"cpu": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)}
+FULL_NODES = {"cpu": (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)}
+QUICK_NODES_GPU = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
+FULL_NODES_GPU = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512, 768, 1024)
+QUICK_CONTEXTS = (64, 256, 768)
+FULL_CONTEXTS = (64, 256, 512, 1024, 2048)
+QUICK_ROUNDS, FULL_ROUNDS = 5, 9
+PROBE_DEPTH = 7
+PROFILED_STEPS = 12
+
+
+def stored_calibration(pair: Pair) -> Calibration | None:
+    """The calibration made earlier for this device, target, drafter, dtype and attention, or None."""
+    return find_calibration(pair.device_name, pair.target.name, pair.dtype_name, pair.attention, pair.drafter_name)
+
+
+def calibrate(pair: Pair, quick: bool = False, progress: Progress | None = None) -> Calibration:
+    """Measure, fit and store. quick: a smaller grid, under a minute on a laptop for the default pair."""
+    say = progress or (lambda words, share: None)
+    begun = time.perf_counter()
+    say("Measuring the device's peaks", 0.0)
+    peaks = measure_peaks(pair.device, pair.dtype)
+    nodes, contexts, rounds = probe_grid(pair, quick)
+    probes = probe_verify(pair.target, nodes, contexts, rounds, lambda share: say("Timing verification", 0.1 + 0.8 * share))
+    say("Timing the drafter", 0.92)
+    draft_seconds, other_seconds = profile_steps(pair)
+    calibration = make_calibration(
+        shape=ModelShape.from_config(pair.target.config),
+        peaks=peaks,
+        peaks_source="measured",
+        probes=probes,
+        bytes_per_value=pair.dtype.itemsize,
+        robust=True,
+        device_key=pair.device_name,
+        device_name=pair.device_name,
+        target=pair.target.name,
+        drafter=pair.drafter_name,
+        dtype=pair.dtype_name,
+        attention=pair.attention,
+        draft_seconds=draft_seconds,
+        other_seconds=other_seconds,
+    )
+    path = calibration.save()
+    say("Calibrated", 1.0)
+    log.info(
+        "calibrated %s on %s in %.0f s: held-out error %.2f ms raw, %.2f ms fitted; kept in %s",
+        pair.target.name, pair.device_name, time.perf_counter() - begun,
+        1e3 * calibration.raw_rmse, 1e3 * calibration.calibrated_rmse, path,
+    )
+    return calibration
+
+
+def probe_grid(pair: Pair, quick: bool) -> tuple[list[int], list[int], int]:
+    """(nodes, contexts, rounds), cut to the model's positions."""
+    table, rest = (QUICK_NODES, QUICK_NODES_GPU) if quick else (FULL_NODES, FULL_NODES_GPU)
+    nodes = list(table.get(pair.device.type, rest))
+    room = pair.target.position_limit - PROBE_DEPTH - 1
+    wanted = QUICK_CONTEXTS if quick else FULL_CONTEXTS
+    contexts = sorted({max(1, min(context, room)) for context in wanted})
+    return nodes, contexts, QUICK_ROUNDS if quick else FULL_ROUNDS
+
+
+@torch.inference_mode()
+def probe_verify(
+    target: Target, nodes: list[int], contexts: list[int], rounds: int, progress: Callable[[float], None]
+) -> list[tuple[int, int, float]]:
+    """(nodes, context, median seconds) of real tree forwards behind a context of random tokens."""
+    random = np.random.default_rng(0)
+    cache = target.new_cache(max(contexts) + max(nodes))
+    target.prefill(random.integers(target.vocab_size, size=max(contexts)).tolist(), cache)
+    trees = {size: _random_tree(random, target.vocab_size, size) for size in nodes}
+    points = [(size, context) for size in nodes for context in contexts]
+    seconds: dict[tuple[int, int], list[float]] = {point: [] for point in points}
+    for size, context in ((max(nodes), contexts[0]), (1, contexts[0])):  # warm both ends, untimed
+        _time_forward(target, trees[size], cache, context)
+    for done in range(rounds):
+        progress(done / rounds)
+        for place in random.permutation(len(points)):
+            size, context = points[place]
+            seconds[size, context].append(_time_forward(target, trees[size], cache, context))
+    return [(size, context, statistics.median(seconds[size, context])) for size, context in points]
+
+
+def _time_forward(target: Target, tree, cache, context: int) -> float:
+    cache.truncate(context)  # rows of the longer context stay written, so going back up is free
+    inputs = target.tree_inputs(tree.token_ids, tree.depths, tree.ancestor_mask(), context)
+    synchronise(target.device)
+    begun = time.perf_counter()
+    target.forward(*inputs, cache)
+    synchronise(target.device)
+    return time.perf_counter() - begun
+
+
+def _random_tree(random: np.random.Generator, vocab: int, nodes: int):
+    """A best-first tree over made-up marginals that fall off as a drafter's do."""
+    k = min(128, vocab)
+    scores = -np.sort(random.exponential(2.0, size=(PROBE_DEPTH, k)), axis=1)
+    log_probs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    ids = np.stack([random.choice(vocab, size=k, replace=False) for _ in range(PROBE_DEPTH)])
+    return grow_best_first(DraftMarginals(ids, log_probs), int(ids[0, 0]), FixedBudget(nodes))
+
+
+def profile_steps(pair: Pair) -> tuple[float, float]:
+    """Median (draft, build + commit) seconds of a real decode with small trees; no draft time without a drafter."""
+    from bastion.decoding.loop import decode
+
+    method = BestFirst(FixedBudget(16)) if pair.drafter is not None else "ar"
+    prompt = np.random.default_rng(1).integers(pair.target.vocab_size, size=min(48, pair.target.position_limit // 4)).tolist()
+    steps = decode(pair, prompt, method, max_new_tokens=8 * PROFILED_STEPS, stop_token_ids=(), trace=False)
+    seconds = []
+    for record in steps:
+        if record.kind == "decode":
+            seconds.append(record.seconds)
+        if len(seconds) > PROFILED_STEPS:
+            break
+    steps.close()
+    measured = seconds[1:] or seconds  # the first draft reads the whole prompt
+    if not measured:
+        return 0.0, 0.0
+    return (
+        statistics.median(spent.draft for spent in measured),
+        statistics.median(spent.build + spent.commit for spent in measured),
+    )

@@ -1,0 +1,265 @@
+"""Decode a prompt: draft, build, verify, commit, and a record of every step."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from bastion.decoding.acceptance import accept
+from bastion.decoding.clock import StageClock
+from bastion.decoding.methods import NO_MARGINALS, Bastion, Method, resolve_method
+from bastion.decoding.sampling import Draws, Sampling, SeededDraws
+from bastion.decoding.trace import trace_step
+from bastion.errors import UserError
+from bastion.latency import Calibration
+from bastion.models.pair import Pair
+from bastion.models.target import TargetOutput
+from bastion.models.top_k import top_k
+from bastion.step import StepRecord
+from bastion.trees import DraftMarginals
+
+Prompt = str | Sequence[int] | Sequence[dict[str, str]]
+
+
+def decode(
+    pair: Pair,
+    messages_or_ids: Prompt,
+    method: str | Method = "bastion",
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    max_new_tokens: int = 256,
+    stop_token_ids: Iterable[int] | None = None,
+    seed: int = 0,
+    trace: bool = True,
+    *,
+    draws: Draws | None = None,
+    on_notice: Callable[[str], None] | None = None,
+) -> Iterator[StepRecord]:
+    """Yield a record of the prefill, then of every step as soon as it is done.
+
+    The prompt is text (one user message), messages, or token ids. Decoding ends with a stop token
+    (the pair's own unless given; it is emitted), after `max_new_tokens`, or when the model's
+    positions are full. `draws` replaces the seeded source of randomness; `on_notice` hears of a
+    calibration being made. Everything is checked here, before the first record: UserError.
+    """
+    method = resolve_method(method)
+    sampling = Sampling(temperature, top_p, top_k)
+    prompt_ids = encode_prompt(pair, messages_or_ids)
+    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+        raise UserError(f"Give max_new_tokens as a whole number of 1 or more, not {max_new_tokens!r}.")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 63:
+        raise UserError(f"Give seed as a whole number of 0 or more, not {seed!r}.")
+    stops = pair.stop_token_ids if stop_token_ids is None else frozenset(
+        _checked_ids(pair, stop_token_ids, "stop_token_ids")
+    )
+    if method.marginals and pair.drafter is None:
+        raise UserError(f"The method {method.name} needs a drafter and this pair has none; use ar, or load a drafter.")
+    calibration = None
+    if method.marginals:
+        calibration = find_or_make_calibration(pair, method, on_notice)
+        if isinstance(method, Bastion) and method.calibration is None:
+            method = method.calibrated(calibration)
+    run = _Decoding(
+        pair, prompt_ids, method, sampling, max_new_tokens, stops, draws or SeededDraws(seed), trace, calibration
+    )
+    return run.records()
+
+
+def encode_prompt(pair: Pair, prompt: Prompt) -> list[int]:
+    """Token ids of a prompt in any of its forms, checked against the target. Raises UserError."""
+    if isinstance(prompt, str) or (isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], dict)):
+        if pair.tokenizer is None:
+            raise UserError("This pair has no tokenizer; give the prompt as token ids, or load one with tokenizer=.")
+        ids = pair.tokenizer.encode_prompt(prompt)
+    else:
+        ids = _checked_ids(pair, prompt, "the prompt")
+    if not ids:
+        raise UserError("The prompt is empty; give at least one token.")
+    limit = pair.target.position_limit
+    if len(ids) >= limit:
+        raise UserError(
+            f"The prompt has {len(ids)} tokens and {pair.target.name} takes {limit - 1} at most "
+            "(one position is for the answer); shorten it."
+        )
+    return ids
+
+
+def find_or_make_calibration(
+    pair: Pair, method: Method, on_notice: Callable[[str], None] | None
+) -> Calibration | None:
+    """The method's own or the stored calibration; made now only for a method that grows by it."""
+    needs = isinstance(method, Bastion)
+    if needs and method.calibration is not None:
+        return method.calibration
+    from bastion.decoding.calibrate import calibrate, stored_calibration
+
+    found = stored_calibration(pair)
+    if found is None and needs:
+        if on_notice is not None:
+            on_notice("Calibrating this device for this pair, once; it takes under a minute.")
+        found = calibrate(pair, quick=True)
+    return found
+
+
+@dataclass
+class _Decoding:
+    """One decode in progress. Each stage runs without gradients; nothing is held across a yield."""
+
+    pair: Pair
+    prompt_ids: list[int]
+    method: Method
+    sampling: Sampling
+    max_new_tokens: int
+    stops: frozenset[int]
+    draws: Draws
+    trace: bool
+    calibration: Calibration | None
+
+    def __post_init__(self) -> None:
+        target, drafter = self.pair.target, self.pair.drafter
+        longest = min(target.position_limit, len(self.prompt_ids) + self.max_new_tokens)
+        depth = drafter.depth if self.method.marginals else 0
+        self.cache = target.new_cache(longest + self.method.max_nodes(depth))
+        self.session = drafter.start(longest) if self.method.marginals else None
+        self.clock = StageClock(target.device)
+        self.emitted = 0
+        self.finished = False
+
+    def records(self) -> Iterator[StepRecord]:
+        record = self.prefill()
+        yield record
+        while not self.finished:
+            record = self.step(record.index + 1)
+            yield record
+
+    @torch.inference_mode()
+    def prefill(self) -> StepRecord:
+        """Read the prompt; the target's choice behind it is the first token and the first root."""
+        self.clock.start()
+        output = self.pair.target.prefill(self.prompt_ids, self.cache)
+        self.clock.lap("verify")
+        if self.sampling.greedy:
+            token = int(output.logits[0].argmax())
+        else:
+            token = self.sampling.choose(output.logits[0], self.draws)
+        self.features = output.features
+        emitted = self._emit([token])
+        gaps = _top2_gaps(output.logits)
+        self.clock.lap("commit")
+        none = np.zeros(0, dtype=np.int64)
+        return StepRecord(
+            index=0,
+            kind="prefill",
+            emitted=emitted,
+            context=len(self.prompt_ids) - 1,
+            root=self.prompt_ids[-1],
+            token_ids=none,
+            parents=none,
+            depths=none,
+            path_log_probs=np.zeros(0),
+            accepted=none,
+            bonus=token,
+            surrogate=1.0,
+            stop_reason="prefill",
+            seconds=self.clock.seconds(),
+            top2_gaps=gaps,
+        )
+
+    @torch.inference_mode()
+    def step(self, index: int) -> StepRecord:
+        target, context, root, clock = self.pair.target, self.cache.length, self.root, self.clock
+        clock.start()
+        marginals = self._draft(root, context)
+        clock.lap("draft")
+        tree = self.method.grow(marginals, root, context, self.trace)
+        inputs = target.tree_inputs(tree.token_ids, tree.depths, tree.ancestor_mask(), context)
+        clock.lap("build")
+        output = target.forward(*inputs, self.cache)
+        clock.lap("verify")
+        accepted, bonus = accept(tree, output.logits, self.sampling, self.draws)
+        kept = self._commit(accepted, output)
+        emitted = self._emit([*tree.token_ids[accepted[1:]].tolist(), bonus])
+        gaps = _top2_gaps(output.logits[kept])[: len(emitted)]
+        clock.lap("commit")
+        predicted = None
+        if self.calibration is not None:
+            predicted = float(self.calibration.verify_seconds(tree.nodes, context))
+        return StepRecord(
+            index=index,
+            kind="decode",
+            emitted=emitted,
+            context=context,
+            root=root,
+            token_ids=tree.token_ids,
+            parents=tree.parents,
+            depths=tree.depths,
+            path_log_probs=tree.path_log_probs,
+            accepted=accepted,
+            bonus=bonus,
+            surrogate=tree.surrogate,
+            stop_reason=tree.stop_reason,
+            seconds=clock.seconds(),
+            top2_gaps=gaps,
+            predicted_verify_seconds=predicted,
+            trace=trace_step(tree, marginals, output.logits, context, self.calibration) if self.trace else None,
+        )
+
+    def _draft(self, root: int, context: int) -> DraftMarginals:
+        """The drafter's marginals behind `root`, no deeper than the model's positions allow."""
+        # A tree of depth d emits up to d + 1 tokens, the last of which stands at context + d + 1.
+        deepest = self.pair.target.position_limit - context - 2
+        if self.session is None or deepest < 1:
+            return NO_MARGINALS
+        ids, log_probs = self.session.draft(self.features, root, self.method.marginals)
+        return DraftMarginals(ids[:deepest], log_probs[:deepest])
+
+    def _commit(self, accepted: np.ndarray, output: TargetOutput) -> torch.Tensor:
+        """Keep the accepted rows of the cache, and their features for the next draft; returns them."""
+        rows = torch.from_numpy(accepted).to(self.pair.device)
+        count = len(accepted)
+        in_order = accepted[-1] == count - 1  # ascending, so these are rows 0 to count - 1 as they lie
+        self.cache.commit(count if in_order else rows)
+        if output.features is not None:
+            self.features = output.features[:, :count] if in_order else output.features.index_select(1, rows)
+        return rows
+
+    def _emit(self, tokens: list[int]) -> list[int]:
+        """Cut at the first stop token, at max_new_tokens, and where the model's positions end."""
+        room = min(self.max_new_tokens, self.pair.target.position_limit - len(self.prompt_ids)) - self.emitted
+        tokens = tokens[:room]
+        stop = next((place for place, token in enumerate(tokens) if token in self.stops), None)
+        if stop is not None:
+            tokens = tokens[: stop + 1]
+        self.emitted += len(tokens)
+        self.root = tokens[-1]
+        self.finished = stop is not None or len(tokens) == room
+        return tokens
+
+
+def _top2_gaps(logits: torch.Tensor) -> np.ndarray:
+    """float32 [rows]: how far the best logit lies above the second."""
+    values, _ = top_k(logits.float(), 2)
+    return (values[:, 0] - values[:, 1]).cpu().numpy()
+
+
+def _checked_ids(pair: Pair, ids: Iterable[int], what: str) -> list[int]:
+    """Plain ints within the target's vocabulary. Raises UserError."""
+    try:
+        given = list(ids)
+        found = [operator.index(token) for token in given]
+    except TypeError:
+        found = None
+    if found is None or any(isinstance(token, bool) for token in given):
+        raise UserError(f"Give {what} as text or as whole numbers (token ids).")
+    outside = [token for token in found if not 0 <= token < pair.target.vocab_size]
+    if outside:
+        raise UserError(
+            f"The token id {outside[0]} in {what} is outside the vocabulary of {pair.target.vocab_size} ids (0 to "
+            f"{pair.target.vocab_size - 1})."
+        )
+    return found

@@ -1,0 +1,182 @@
+"""The methods and their registry: a new one is a builder and one line in METHODS."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, Protocol
+
+import numpy as np
+
+from bastion.errors import UserError
+from bastion.latency import Calibration
+from bastion.trees import AdaptiveBudget, Budget, DraftMarginals, DraftTree, FixedBudget, grow_best_first, grow_chain
+
+MARGINALS = 128
+"""Tokens kept per depth for best-first growth (the published default)."""
+
+NO_MARGINALS = DraftMarginals(np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0), dtype=np.float32))
+
+
+class Method(Protocol):
+    """How a step's tree is grown."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def marginals(self) -> int:
+        """Tokens wanted per depth from the drafter; 0 for a method that drafts nothing."""
+
+    def max_nodes(self, depth: int) -> int:
+        """The most nodes a tree can have, root included, for a drafter of this depth."""
+
+    def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
+        """The tree to verify behind `context` committed tokens and the root."""
+
+
+@dataclass(frozen=True)
+class Autoregressive:
+    """Plain decoding: the tree is its root."""
+
+    name: str = "ar"
+    marginals: int = 0
+
+    def max_nodes(self, depth: int) -> int:
+        return 1
+
+    def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
+        return grow_chain(NO_MARGINALS, root)
+
+
+@dataclass(frozen=True)
+class SinglePath:
+    """DFlash's own verification: the most probable token of each depth, in a row."""
+
+    name: str = "dflash"
+    marginals: int = 1
+
+    def max_nodes(self, depth: int) -> int:
+        return depth + 1
+
+    def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
+        return grow_chain(marginals, root)
+
+
+@dataclass(frozen=True)
+class BestFirst:
+    """Best-first growth under any budget of `bastion.trees`, the same at every step."""
+
+    budget: Budget
+    name: str = "best-first"
+
+    @property
+    def marginals(self) -> int:
+        # The r-th token of a depth is popped after r others, so a tree of n nodes needs n - 1.
+        return max(1, min(self.budget.max_nodes - 1, MARGINALS))
+
+    def max_nodes(self, depth: int) -> int:
+        return self.budget.max_nodes
+
+    def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
+        return grow_best_first(marginals, root, self.budget, trace=trace)
+
+
+@dataclass(frozen=True)
+class Bastion:
+    """Best-first growth that stops where the device's latency says the next node does not pay.
+
+    `max_nodes_bound` None means the largest tree the calibration has timed. Without a calibration
+    `decode` finds or makes one (`calibrated`).
+    """
+
+    calibration: Calibration | None = None
+    min_nodes: int = 1
+    max_nodes_bound: int | None = None
+    bucket: int | Literal["doubling"] = 1
+    name: str = "bastion"
+    marginals: int = MARGINALS
+
+    def calibrated(self, calibration: Calibration) -> Bastion:
+        return replace(self, calibration=calibration)
+
+    def max_nodes(self, depth: int) -> int:
+        return max(self.min_nodes, self.max_nodes_bound or self.calibration.max_probed_nodes)
+
+    def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
+        budget = AdaptiveBudget(
+            seconds=partial(self.calibration.verify_seconds, context=context),
+            draft_seconds=self.calibration.draft_seconds,
+            other_seconds=self.calibration.other_seconds,
+            min_nodes=self.min_nodes,
+            max_nodes=self.max_nodes(marginals.depth),
+            bucket=self.bucket,
+        )
+        return grow_best_first(marginals, root, budget, trace=trace)
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """A name in the registry. `build` takes the text behind the colon (None without one)."""
+
+    summary: str
+    build: Callable[[str | None], Method] | None
+    """None while the method is not built."""
+    argument: str | None = None
+    """How the part behind the colon is written in help, such as `N`."""
+
+
+def _plain(method: Method) -> Callable[[str | None], Method]:
+    def build(argument: str | None) -> Method:
+        if argument is not None:
+            raise UserError(f"The method {method.name} takes nothing behind a colon; write just {method.name}.")
+        return method
+
+    return build
+
+
+def _ddtree(argument: str | None) -> Method:
+    return BestFirst(FixedBudget(_count("ddtree", argument) + 1), name=f"ddtree:{int(argument)}")
+
+
+def _count(name: str, argument: str | None) -> int:
+    if argument is None or not re.fullmatch(r"\d{1,5}", argument) or not 1 <= int(argument) <= 8191:
+        raise UserError(f"Write the method {name} with its number of nodes, 1 to 8191, such as {name}:16.")
+    return int(argument)
+
+
+METHODS: dict[str, MethodEntry] = {
+    "ar": MethodEntry("plain autoregressive decoding, the yardstick", _plain(Autoregressive())),
+    "dflash": MethodEntry("the drafter's single most probable path", _plain(SinglePath())),
+    "bastion": MethodEntry("best-first tree, stopped by the device's latency", _plain(Bastion())),
+    "ddtree": MethodEntry("best-first tree of N nodes beside the root", _ddtree, "N"),
+    "beam": MethodEntry("level-wise beam of N nodes", None, "N"),
+    "sequoia": MethodEntry("static tree from measured acceptance rates", None, "N"),
+    "specinfer": MethodEntry("static expansion widths per depth", None, "a,b,c"),
+    "eagle3": MethodEntry("EAGLE-3 dynamic tree", None, "N"),
+    "small-lm": MethodEntry("a small language model drafts", None, "N"),
+    "ngram": MethodEntry("prompt lookup", None, "N"),
+}
+
+
+def resolve_method(method: str | Method) -> Method:
+    """A registry name such as `ddtree:16`, or a built method, which is returned as it is. Raises UserError."""
+    if not isinstance(method, str):
+        if callable(getattr(method, "grow", None)):
+            return method
+        raise UserError(f"A method is a name ({_built()}) or a built method such as BestFirst(budget), not {method!r}.")
+    name, colon, argument = method.strip().partition(":")
+    entry = METHODS.get(name)
+    if entry is None:
+        raise UserError(f"There is no method {name!r}; choose one of {_built()}.")
+    if entry.build is None:
+        raise UserError(f"The method {name} ({entry.summary}) is not built yet; choose one of {_built()}.")
+    return entry.build(argument if colon else None)
+
+
+def _built() -> str:
+    return ", ".join(
+        f"{name}:{entry.argument}" if entry.argument else name for name, entry in METHODS.items() if entry.build
+    )

@@ -1,0 +1,135 @@
+"""A DFlash drafter beside its target: loading, the check that the two fit, and drafting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bastion.drafters.dflash import DFlashCache, DFlashConfig, DFlashDraftModel
+from bastion.errors import UserError
+from bastion.models.registry import DrafterLoader
+from bastion.models.target import Target
+from bastion.models.top_k import top_k_log_probs
+
+GROWTH_FILE = "growth.json"
+
+
+class DFlashDrafter:
+    """`depth_temperatures` [depth] divide the logits of each depth before they grow a tree."""
+
+    kind = "dflash"
+
+    def __init__(self, model: DFlashDraftModel, target: Target, depth_temperatures: tuple[float, ...]):
+        self.model = model
+        self.target = target
+        self.depth = model.config.depth
+        self.feature_layer_ids = model.config.target_layer_ids
+        self.temperatures = torch.tensor(depth_temperatures, dtype=torch.float32, device=target.device)[:, None]
+        mask_ids = torch.full((self.depth,), model.config.mask_token_id, device=target.device)
+        with torch.inference_mode():
+            self.mask_embeddings = target.embed(mask_ids)
+
+    def start(self, capacity: int) -> DFlashSession:
+        return DFlashSession(self, capacity)
+
+
+class DFlashSession:
+    """One sequence: reads each context token once, and forgets its drafted block after every pass."""
+
+    def __init__(self, drafter: DFlashDrafter, capacity: int):
+        self.drafter = drafter
+        config = drafter.model.config
+        self.cache = DFlashCache(config, capacity + config.block_size, like=drafter.model.fc.weight)
+
+    @torch.inference_mode()
+    def draft(self, features: torch.Tensor, root: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Top-k token ids and log-probs [depth, k] behind `root`; features [1, c, layers * h] of the new context."""
+        model, target = self.drafter.model, self.drafter.target
+        anchor = target.embed(torch.tensor([root], device=target.device))
+        block = torch.cat((anchor, self.drafter.mask_embeddings))[None]
+        start = self.cache.length + features.shape[1]
+        positions = torch.arange(self.cache.length, start + block.shape[1], device=target.device)[None]
+        hidden = model(block, features, positions, self.cache)
+        self.cache.crop(start)
+        logits = target.head(hidden[0, 1:]).float() / self.drafter.temperatures
+        log_probs, ids = top_k_log_probs(logits, k)
+        return ids.cpu().numpy(), log_probs.cpu().numpy()
+
+
+def load_dflash(folder: Path, target: Target) -> DFlashDrafter:
+    """Read config.json, model.safetensors and, when there, growth.json; check them against `target`."""
+    config = DFlashConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
+    check_fit(config, target)
+    with torch.device("meta"):
+        model = DFlashDraftModel(config)
+    _read_weights(model, folder)
+    model = model.to(target.device, target.dtype).eval().requires_grad_(False)
+    return DFlashDrafter(model, target, read_depth_temperatures(folder, config.depth))
+
+
+def check_fit(config: DFlashConfig, target: Target) -> None:
+    """Raise one UserError that says in what the drafter was made for another target."""
+    pairs = (
+        ("hidden size", config.hidden_size, target.hidden_size),
+        ("vocabulary size", config.vocab_size, target.vocab_size),
+        ("number of target layers", config.num_target_layers, target.layers),
+    )
+    for what, drafter_has, target_has in pairs:
+        if drafter_has != target_has:
+            raise UserError(
+                f"The drafter does not fit {target.name}: its {what} is {drafter_has} and the target's "
+                f"is {target_has}. Give a drafter that was trained for this target."
+            )
+    outside = [index for index in config.target_layer_ids if not 0 <= index < target.layers]
+    if outside or not config.target_layer_ids:
+        raise UserError(
+            f"The drafter does not fit {target.name}: it reads target layers {list(config.target_layer_ids)} "
+            f"and the target has layers 0 to {target.layers - 1}. Give a drafter that was trained for this target."
+        )
+    if not 0 <= config.mask_token_id < target.vocab_size:
+        raise UserError(
+            f"The drafter's mask token {config.mask_token_id} is outside the target's vocabulary of "
+            f"{target.vocab_size}. Give a drafter that was trained for this target."
+        )
+
+
+def read_depth_temperatures(folder: Path, depth: int) -> tuple[float, ...]:
+    """`depth_temperatures` of growth.json, one per drafted depth; ones when the file is absent."""
+    file = folder / GROWTH_FILE
+    if not file.exists():
+        return (1.0,) * depth
+    try:
+        values = tuple(float(value) for value in json.loads(file.read_text(encoding="utf-8"))["depth_temperatures"])
+    except (OSError, ValueError, KeyError, TypeError):
+        values = ()
+    if len(values) != depth or not all(0 < value < float("inf") for value in values):
+        raise UserError(f"{file} must hold {depth} positive depth_temperatures; mend it or delete it.")
+    return values
+
+
+def _read_weights(model: DFlashDraftModel, folder: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"There is no model.safetensors in {folder}; only safetensors weights are read.")
+    try:
+        tensors = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"The drafter's weights in {folder} cannot be read ({error}); copy them again.") from None
+    wanted = model.state_dict()
+    wrong = sorted(
+        (wanted.keys() ^ tensors.keys())
+        | {name for name in wanted.keys() & tensors.keys() if wanted[name].shape != tensors[name].shape}
+    )
+    if wrong:
+        shown = ", ".join(wrong[:3]) + (", ..." if len(wrong) > 3 else "")
+        raise UserError(f"The drafter's weights in {folder} do not match its config.json ({shown}); copy both again.")
+    model.load_state_dict(tensors, assign=True)
+
+
+LOADER = DrafterLoader("DFlash", lambda config: "dflash_config" in config, load_dflash)

@@ -1,0 +1,75 @@
+"""Drafter loaders, filled from `bastion.drafters` so that no arrow points up from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from bastion.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bastion.models.target import Target
+
+
+class DraftSession(Protocol):
+    """A drafter at work on one sequence; owns the drafter's cache."""
+
+    def draft(self, features: torch.Tensor, root: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Read the context tokens that are new since the last call, then draft behind `root`.
+
+        features: [1, c, layers * hidden], the target's features of the c new context tokens, in
+        order. Returns (token ids int64 [depth, k], log-probs float32 [depth, k]), rows sorted.
+        """
+
+
+class Drafter(Protocol):
+    kind: str
+    depth: int
+    """Drafted positions of one pass."""
+    feature_layer_ids: tuple[int, ...]
+    """Target layers whose outputs, side by side, make the features."""
+
+    def start(self, capacity: int) -> DraftSession:
+        """A fresh session for a sequence of at most `capacity` tokens."""
+
+
+@dataclass(frozen=True)
+class DrafterLoader:
+    kind: str
+    recognises: Callable[[dict], bool]
+    """Whether a drafter's config.json, parsed, is of this kind."""
+    load: Callable[[Path, Target], Drafter]
+    """Raises UserError when the drafter does not fit the target."""
+
+
+DRAFTER_LOADERS: list[DrafterLoader] = []
+
+
+def register_drafter(loader: DrafterLoader) -> None:
+    DRAFTER_LOADERS[:] = [known for known in DRAFTER_LOADERS if known.kind != loader.kind] + [loader]
+
+
+def load_drafter(folder: Path, target: Target) -> Drafter:
+    """The drafter in `folder`, checked against `target`; UserError when there is none that fits."""
+    import json
+
+    file = folder / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise ValueError
+    except OSError:
+        raise UserError(f"There is no drafter in {folder}: it has no config.json.") from None
+    except ValueError:
+        raise UserError(f"{file} is not valid JSON; copy the drafter again.") from None
+    for loader in DRAFTER_LOADERS:
+        if loader.recognises(config):
+            return loader.load(folder, target)
+    kinds = ", ".join(loader.kind for loader in DRAFTER_LOADERS) or "none"
+    raise UserError(f"{folder} holds no drafter of a known kind (known: {kinds}); give another folder.")
