@@ -17,7 +17,7 @@ How a page mounts it (streamlit's components v2):
   0..k-1. Send `steps[k:]` with `start=k` when its run is the one shown, else everything with
   `start=0`. Nothing is lost when an update is: the component reports `have` after every 16 new
   steps of a live run, and at once when `start` lies past what it holds. Sending every step every
-  time is also right, only larger (some 3 kB a step of 16 nodes, 8 kB of 256).
+  time is also right, only larger (some 8 kB a step of 16 nodes, 14 kB of 64, the 64 past the stop included).
 - Make each step's payload once, when its event arrives, and keep it: they never change.
 """
 

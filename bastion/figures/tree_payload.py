@@ -16,6 +16,7 @@ from bastion.analysis import hindsight_nodes, speed_by_nodes
 from bastion.figures.palette import method_colour
 from bastion.figures.tidy import tidy_layout
 from bastion.step import StepRecord
+from bastion.token_text import escape_undecodable
 
 NOT_BOUGHT_EXTENT = 0.5
 """Rows that a node past the stop claims: it is drawn small, without a label."""
@@ -33,7 +34,7 @@ class _Texts:
         token = int(token)
         if token not in self._places:
             self._places[token] = len(self.texts)
-            self.texts.append(self._text_of(token))
+            self.texts.append(escape_undecodable(self._text_of(token)))
         return self._places[token]
 
     def places(self, tokens: Iterable[int]) -> list[int]:
@@ -108,7 +109,7 @@ def _target_columns(step: StepRecord, texts: _Texts, bonus_parent: int, bonus: i
     return {
         "target": probability,
         "choices": [texts.places(row) for row in trace.target_top_ids],
-        "choice_p": [_column(np.exp(np.asarray(row, dtype=np.float64)), 3) for row in trace.target_top_log_probs],
+        "choice_p": [_column(np.exp(np.asarray(row, dtype=np.float64))) for row in trace.target_top_log_probs],
     }
 
 
@@ -125,7 +126,8 @@ def step_payload(step: StepRecord, text_of: Callable[[int], str], drafter_depth:
     s = step.seconds
     payload: dict[str, Any] = {
         "i": step.index, "kind": step.kind, "context": int(step.context), "n": step.nodes,
-        "words": list(pieces) if pieces is not None else [text_of(int(token)) for token in step.emitted],
+        "words": [escape_undecodable(text) for text in
+                  (pieces if pieces is not None else map(text_of, step.emitted))],
         "gaps": _column(step.top2_gaps, 3),
         "ms": _column((1e3 * s.draft, 1e3 * s.build, 1e3 * s.verify, 1e3 * s.commit)),
         "stop": step.stop_reason, "S": rounded(step.surrogate),
@@ -167,7 +169,6 @@ def _tree_columns(step: StepRecord, texts: _Texts) -> dict[str, Any]:
         if trace.growth is not None:
             columns["gains"] = _column(1e3 * trace.growth.gains)
             columns["prices"] = _column(1e3 * trace.growth.prices)
-            columns["pop_p"] = _column(np.exp(trace.growth.path_log_probs))
     return columns
 
 

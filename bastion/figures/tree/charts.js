@@ -56,7 +56,7 @@ function drawFixed(app, step, n) {
     "No price was asked. Path probability of each node in the order taken, by the drafter.");
   const chart = framed(app, "stopping", nodesAxis(app), { from: app.leastPath, to: 1, log: true, name: "path probability", term: "path probability" });
   stopLine(chart, n);
-  step.pop_p.forEach((p, i) => chart.drawing.append(popDot(chart, step, i, p)));
+  step.p.slice(1, step.gains.length + 1).forEach((p, i) => chart.drawing.append(popDot(chart, step, i, p)));
   keyRow(chart, [["glyph accepted", "accepted", "accepted"], ["glyph rejected", "rejected", "rejected"], ["glyph not-bought", "not bought", "drafted, not bought"]]);
 }
 

@@ -98,7 +98,8 @@ class App {
       this.sides[1] = Math.max(this.sides[1], high);
       this.sides[0] = Math.max(Math.min(this.sides[0], 10 ** Math.floor(Math.log10(Math.min(...sides)) + 1e-9)), this.sides[1] / 1e5);
     }
-    if (step.pop_p && step.pop_p.length) this.leastPath = Math.min(this.leastPath, Math.max(10 ** Math.floor(Math.log10(Math.min(...step.pop_p))), 1e-5));
+    const least = Math.min(1, ...step.p.filter((p) => p > 0));
+    this.leastPath = Math.min(this.leastPath, Math.max(10 ** Math.floor(Math.log10(least)), 1e-5));
     const before = this.series[this.series.length - 1] || { tokens: 0, ms: 0, count: 0 };
     const tokens = before.tokens + step.words.length;
     const ms = before.ms + step.ms.reduce((a, b) => a + b, 0);

@@ -1,6 +1,4 @@
 // The text so far: one span a token, added as steps arrive; the selected step is underlined.
-const BYTES = /^(?:<0x[0-9A-Fa-f]{2}>)+$/;
-
 function originOf(step, place) {
   if (step.kind === "prefill") return "prefill";
   return place < step.accepted.length - 1 ? "accepted" : "bonus";
@@ -20,10 +18,8 @@ function appendTokens(app) {
         class: "token " + origin, "data-testid": "text-token", "data-step": step.i, "data-origin": origin,
         "data-place": i,
       });
-      span.bytes = BYTES.test(word) ? word : null;
       writeToken(span, word);
       holder.append(span);
-      if (span.bytes) joinBytes(span);
       return span;
     });
     app.spans.push(spans);
@@ -39,24 +35,6 @@ function writeToken(span, text) {
     else if (part === "\r") span.append(el("span", { class: "mark" }, "\u240d"));
     else if (part === "\t") span.append(el("span", { class: "mark" }, "\u2192"), "\t");
     else if (part) span.append(el("span", { class: "word" }, seen(part)));
-  }
-}
-
-// A character that several tokens spell byte by byte is shown once the last byte is there.
-function joinBytes(span) {
-  let run = [span];
-  for (let s = span.previousElementSibling; s && s.bytes; s = s.previousElementSibling) run.unshift(s);
-  for (; run.length > 1; run = run.slice(1)) {
-    const codes = run.map((s) => s.bytes).join("").match(/[0-9A-Fa-f]{2}(?=>)/g).map((h) => parseInt(h, 16));
-    let character;
-    try {
-      character = new TextDecoder("utf-8", { fatal: true }).decode(new Uint8Array(codes));
-    } catch {
-      continue;
-    }
-    run.forEach((s) => { empty(s); s.bytes = null; });
-    writeToken(span, character);
-    return;
   }
 }
 
