@@ -9,8 +9,8 @@ st.set_page_config(
     menu_items={"About": "Speculative decoding with draft trees, every step on show."},
 )
 
-page = st.navigation([
+page = st.navigation({"BASTION Studio": [
     st.Page("pages/explore.py", title="Explore", url_path="explore", default=True),
     st.Page("pages/terms.py", title="Terms", url_path="terms"),
-])
+]})
 page.run()

@@ -22,7 +22,7 @@ sidebar(shown)
 if missing:
     st.info(missing)
 ready = not missing and model_at_hand()
-prompt_form(running=shown is not None and shown.live, engine=ready, opened=shown)
+prompt_form(shown, engine=ready)
 
 if problem:
     st.error(problem)

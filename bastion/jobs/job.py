@@ -65,6 +65,7 @@ class JobView:
     info: dict[str, Any]            # as in run.json: pair, device, dtype, prompt ids, ...
     calibration: dict[str, Any]     # made_at, peaks_source, raw_rmse, calibrated_rmse; empty until known
     steps: tuple[StepRecord, ...]
+    pieces: tuple[list[str], ...]   # pieces[s][t]: text that token t of step s added to the output
     vocabulary: dict[str, str]      # token id as text -> token text
     yardstick: Yardstick
     events: int                     # length of the log: changes whenever anything did
@@ -94,6 +95,7 @@ class Job:
     _info: dict[str, Any] = field(default_factory=dict)
     _calibration: dict[str, Any] = field(default_factory=dict)
     _steps: list[StepRecord] = field(default_factory=list)
+    _pieces: list[list[str]] = field(default_factory=list)
     _vocabulary: dict[str, str] = field(default_factory=dict)
     _yardstick: Yardstick = Yardstick()
 
@@ -112,7 +114,7 @@ class Job:
     def view(self, ahead: int = 0) -> JobView:
         with self._lock:
             return JobView(self.id, self.request, self._state, ahead, self._progress, self._error,
-                           dict(self._info), dict(self._calibration), tuple(self._steps),
+                           dict(self._info), dict(self._calibration), tuple(self._steps), tuple(self._pieces),
                            dict(self._vocabulary), self._yardstick, len(self.log))
 
     # --- written by the worker --------------------------------------------------------------
@@ -148,9 +150,10 @@ class Job:
         with self._lock:
             self._vocabulary.update(vocabulary)
 
-    def step(self, step: StepRecord) -> None:
+    def step(self, step: StepRecord, pieces: list[str]) -> None:
         with self._lock:
             self._steps.append(step)
+            self._pieces.append(pieces)
         self.log.add("step", step)
 
     def measure(self, **changes: Any) -> None:

@@ -30,7 +30,8 @@ class PairChoice:
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:
-    """One decode. `min_nodes` and `max_nodes` bound the tree of an adaptive method, root included."""
+    """One decode. `min_nodes` and `max_nodes` bound the tree of an adaptive method, root included;
+    no upper bound means the largest tree that the calibration timed."""
 
     prompt: str
     method: str = "bastion"
@@ -41,7 +42,7 @@ class DecodeRequest:
     max_new_tokens: int = 128
     seed: int = 0
     min_nodes: int = 1
-    max_nodes: int = 256
+    max_nodes: int | None = None
     yardstick: bool = True
 
     def check(self) -> DecodeRequest:
@@ -63,7 +64,7 @@ class DecodeRequest:
             raise UserError(f"The seed must be a whole number from 0 to {MAX_SEED}.")
         if self.min_nodes < 1:
             raise UserError("The tree needs at least 1 node.")
-        if self.max_nodes < self.min_nodes:
+        if self.max_nodes is not None and self.max_nodes < self.min_nodes:
             raise UserError("The largest tree must not be smaller than the smallest: raise it or lower the other.")
         return self
 

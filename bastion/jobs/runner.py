@@ -110,8 +110,7 @@ def _decode(job: Job, engine: Engine, store: Any, pair: Any, prompt_ids: list[in
     began, emitted, steps = time.monotonic(), 0, engine.decode(pair, prompt_ids, request)
     try:
         for step in steps:
-            writer.append(step)
-            job.step(step)
+            job.step(step, writer.append(step))
             emitted += len(step.emitted)
             job.say(Progress(f"{emitted} of at most {request.max_new_tokens} tokens", emitted,
                              request.max_new_tokens, seconds_left(began, emitted, request.max_new_tokens)))

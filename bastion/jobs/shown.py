@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bastion.analysis.speed import estimated_plain_speed
 from bastion.jobs.job import CALIBRATING, CANCELLED, DECODING, DONE, FAILED, QUEUED, JobView
 from bastion.jobs.manager import JobManager, manager
 from bastion.records import Run, RunSummary
@@ -28,6 +29,7 @@ class Shown:
     error: str                      # one sentence when it failed
     info: Mapping[str, Any]         # as in run.json
     steps: Sequence[StepRecord]
+    pieces: Sequence[Sequence[str]] # pieces[s][t]: text that token t of step s added to the output
     vocabulary: Mapping[str, str]
     yardstick: dict[str, Any] | None  # {"tokens_per_second", "measured"}
 
@@ -60,7 +62,7 @@ def of_view(view: JobView) -> Shown:
     info = {"prompt": view.request.prompt if view.request else "", "pair": view.request.pair.label,
             "method": view.request.method, **view.info, "calibration": view.calibration or None}
     return Shown(view.id, view.live, view.final, _job_words(view), None if view.final else view.progress.share,
-                 view.error, info, view.steps, view.vocabulary, yardstick)
+                 view.error, info, view.steps, view.pieces, view.vocabulary, yardstick)
 
 
 def of_run(run: Run) -> Shown:
@@ -68,7 +70,7 @@ def of_run(run: Run) -> Shown:
     rate = stored.get("tokens_per_second")
     measured = isinstance(rate, (int, float)) and rate > 0
     yardstick = {"tokens_per_second": float(rate), "measured": True} if measured else _estimate(run.steps)
-    return Shown(run.id, False, True, _run_words(run), None, "", run.info, run.steps, run.vocabulary, yardstick)
+    return Shown(run.id, False, True, _run_words(run), None, "", run.info, run.steps, run.pieces, run.vocabulary, yardstick)
 
 
 def recent(source: JobManager | None = None) -> list[RunSummary]:
@@ -82,18 +84,8 @@ def recent(source: JobManager | None = None) -> list[RunSummary]:
     return saved
 
 
-def estimated_plain_rate(steps: Sequence[StepRecord]) -> float | None:
-    """Tokens per second of plain decoding as the calibration predicts it: one node a step and no drafter.
-
-    The mean over the steps' own contexts; None where no step carries a prediction.
-    """
-    seconds = [float(step.trace.predicted_seconds[0]) + (step.trace.predicted_other_seconds or 0.0)
-               for step in steps if step.trace is not None and len(step.trace.predicted_seconds)]
-    return len(seconds) / sum(seconds) if seconds and sum(seconds) > 0 else None
-
-
 def _estimate(steps: Sequence[StepRecord]) -> dict[str, Any] | None:
-    rate = estimated_plain_rate(steps)
+    rate = estimated_plain_speed(steps)
     return None if rate is None else {"tokens_per_second": rate, "measured": False}
 
 
@@ -107,7 +99,7 @@ def _job_words(view: JobView) -> str:
     if view.state == DONE:
         words = _ending(view.info.get("finish_reason"), view.steps)
         if view.yardstick.state == "waiting":
-            words += " Plain decoding of the same prompt is measured next, for the speedup."
+            words += " Next: plain decoding of the same prompt, for the speedup."
         elif view.yardstick.state == "measuring":
             words += f" {view.yardstick.words}: {view.yardstick.tokens} so far."
         elif view.yardstick.words:
@@ -130,7 +122,7 @@ def _ending(reason: str | None, steps: Sequence[StepRecord]) -> str:
     size = f"{tokens} token{'s' * (tokens != 1)} in {rounds} step{'s' * (rounds != 1)}"
     return {
         "stop": f"Done: {size}; the model ended its answer.",
-        "length": f"Done: {size}, as many as were asked for.",
+        "length": f"Done: {size}, as many as asked for.",
         "context": f"Done: {size}; the model's context is full.",
         CANCELLED: f"Stopped after {size}." if tokens else "Stopped before the first token.",
         "killed": f"Interrupted: the server ended during this decode; what was finished is shown, {size}.",
@@ -158,4 +150,4 @@ def _opened(source: JobManager, run_id: str) -> Run:
     return run
 
 
-__all__ = ["Shown", "estimated_plain_rate", "of_run", "of_view", "recent", "show"]
+__all__ = ["Shown", "of_run", "of_view", "recent", "show"]

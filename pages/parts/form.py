@@ -6,10 +6,12 @@ import streamlit as st
 
 from bastion.errors import UserError
 from bastion.figures.glossary import GLOSSARY
-from bastion.jobs import EXAMPLES, DecodeRequest, manager, offered_methods
+from bastion.jobs import EXAMPLES, DecodeRequest, manager
+from bastion.jobs.offers import engine_imported, offered_methods
+from bastion.jobs.shown import Shown
 
 DEFAULTS = {"prompt": "", "method": "bastion", "method_nodes": 16, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
-            "max_new_tokens": 128, "seed": 0, "min_nodes": 1, "max_nodes": 256}
+            "max_new_tokens": 128, "seed": 0, "min_nodes": 1, "max_nodes": None}
 
 
 def keep_defaults() -> None:
@@ -18,8 +20,10 @@ def keep_defaults() -> None:
         st.session_state[name] = st.session_state.get(name, value)
 
 
-def prompt_form(running: bool, engine: bool) -> None:
-    """Draw the form. `running`: this page's decode is live; `engine`: models can be run here."""
+def prompt_form(shown: Shown | None, engine: bool) -> None:
+    """Draw the form. `engine`: models can be run here. A run opened by its link brings its prompt along."""
+    running, decoding = shown is not None and shown.live, shown is not None and not shown.final
+    _bring_prompt(shown)
     keep_defaults()
     st.pills("Examples", [example.name for example in EXAMPLES], key="example", on_change=_take_example,
              label_visibility="collapsed")
@@ -27,7 +31,7 @@ def prompt_form(running: bool, engine: bool) -> None:
     box.text_area("Prompt", key="prompt", height=92, label_visibility="collapsed",
                   placeholder="Type a prompt, or pick an example above. The model's chat template is applied.")
     with buttons:
-        st.button("Decode", type="primary", width="stretch", on_click=_start, disabled=not engine or running)
+        st.button("Decode", type="primary", width="stretch", on_click=_start, disabled=not engine or decoding)
         st.button("Stop", width="stretch", on_click=_stop, disabled=not running)
     if engine:
         _settings()
@@ -35,7 +39,18 @@ def prompt_form(running: bool, engine: bool) -> None:
         st.error(problem)
 
 
+def _bring_prompt(shown: Shown | None) -> None:
+    state = st.session_state
+    if shown is not None and state.get("brought") != shown.id:
+        state["brought"] = shown.id
+        if not state.get("prompt"):
+            state["prompt"] = shown.prompt
+
+
 def _settings() -> None:
+    if not engine_imported():
+        with st.spinner("Starting the engine: once, some seconds"):
+            offered_methods()
     offers = {offer.name: offer for offer in offered_methods()}
     state = st.session_state
     method, sampling, tokens, tree = st.columns([2, 2, 2, 2], vertical_alignment="bottom")
@@ -48,12 +63,13 @@ def _settings() -> None:
                                "target's distribution.")
     with tree.popover(_more_label(), width="stretch"):
         offer = offers[state["method"]]
-        if offer.takes_nodes:
+        if offer.argument:
             st.number_input("Drafted nodes N", 1, 2048, key="method_nodes", step=8, help=GLOSSARY["budget"])
         if offer.adaptive:
             low, high = st.columns(2)
             low.number_input("Smallest tree", 1, 4096, key="min_nodes", help=GLOSSARY["budget"])
-            high.number_input("Largest tree", 1, 8192, key="max_nodes", step=32, help=GLOSSARY["budget"])
+            high.number_input("Largest tree", 1, 8192, key="max_nodes", step=32, placeholder="as timed",
+                              help=GLOSSARY["budget"] + " Left empty: the largest tree that the calibration timed.")
         left, right = st.columns(2)
         left.number_input("Top-p", 0.01, 1.0, key="top_p", step=0.05, format="%.2f",
                           help="Keep the most probable tokens whose probabilities add up to this; 1 keeps all.")
@@ -69,13 +85,14 @@ def _take_example() -> None:
     chosen = next((e for e in EXAMPLES if e.name == st.session_state.get("example")), None)
     if chosen is not None:
         st.session_state["prompt"] = chosen.prompt
+        st.session_state["example"] = None   # a pill is a button here, not a state
 
 
 def _start() -> None:
     state = st.session_state
     offer = next(o for o in offered_methods() if o.name == state["method"])
     request = DecodeRequest(
-        prompt=state["prompt"], method=f"{offer.name}:{state['method_nodes']}" if offer.takes_nodes else offer.name,
+        prompt=state["prompt"], method=f"{offer.name}:{state['method_nodes']}" if offer.argument else offer.name,
         temperature=state["temperature"], top_p=state["top_p"], top_k=state["top_k"],
         max_new_tokens=state["max_new_tokens"], seed=state["seed"],
         min_nodes=state["min_nodes"], max_nodes=state["max_nodes"])

@@ -8,8 +8,10 @@ from bastion.figures.tree_component import CSS, HTML, JS, NAME
 from bastion.figures.tree_payload import run_payload
 from bastion.jobs.shown import Shown, show
 from pages.parts.payloads import payloads
+from pages.parts.text import plain
 
 POLL_SECONDS = 0.25
+STATUS_HEIGHT = 48
 
 _component = st.components.v2.component(NAME, html=HTML, css=CSS, js=JS)
 
@@ -26,33 +28,39 @@ def live_area(run_id: str, first: Shown) -> None:
             st.error("This run is no longer on the disk: it was deleted while it was on show.")
             return
         _status(shown)
-        _tree(shown, select)
-        if (shown.live, shown.final) != (first.live, first.final):
-            st.rerun()   # the buttons above change with the state, and polling stops when it is over
+        if shown.steps or not shown.final:
+            _tree(shown, select)
+        if _stage(shown) != _stage(first):
+            st.rerun()   # buttons and sidebar change with the stage, and polling stops when all is over
 
     area()
 
 
+def _stage(shown: Shown) -> tuple[bool, bool, bool]:
+    return shown.live, shown.final, bool(shown.info.get("device"))
+
+
 def _status(shown: Shown) -> None:
-    with st.container(height=44, border=False, key="status", gap=None):
-        if shown.error:
-            st.error(shown.error)
-        elif shown.share is not None:
-            st.progress(shown.share, text=shown.words)
+    """One line of words, and a bar while the share done is known, in a place that keeps its height."""
+    if shown.error:
+        st.error(plain(shown.error))
+    with st.container(height=STATUS_HEIGHT, border=False, key="status", gap=None):
+        if shown.share is not None:
+            st.progress(shown.share, text=plain(shown.words))
         else:
-            st.caption(shown.words)
+            st.caption(plain(shown.words))
 
 
 def _tree(shown: Shown, select: int | None) -> None:
     key = f"tree-{shown.id}"
-    steps = payloads(shown.id, shown.steps, shown.vocabulary, shown.drafter_depth)
+    steps = payloads(shown.id, shown.steps, shown.pieces, shown.vocabulary, shown.drafter_depth)
     known = (st.session_state.get(key) or {}).get("have") or {}
     have = known.get("have", 0) if known.get("run") == shown.id else 0
     start = have if isinstance(have, int) and 0 <= have <= len(steps) else 0
     result = _component(
         key=key, on_step_change=lambda: None, on_have_change=lambda: None,
         data=run_payload(shown.id, steps[start:], start=start, live=shown.live and not shown.final, select=select,
-                         method=shown.method, drafter_depth=shown.drafter_depth, yardstick=shown.yardstick,
+                         method=str(shown.info.get("method") or ""), drafter_depth=shown.drafter_depth, yardstick=shown.yardstick,
                          note=shown.words))
     moved = result.step or {}
     if moved.get("run") == shown.id and str(moved.get("step")) != st.query_params.get("step"):

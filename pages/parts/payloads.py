@@ -16,14 +16,17 @@ _runs: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
 _lock = threading.Lock()
 
 
-def payloads(run_id: str, steps: Sequence[StepRecord], vocabulary: Mapping[str, str],
-             drafter_depth: int | None) -> list[dict[str, Any]]:
+def payloads(run_id: str, steps: Sequence[StepRecord], pieces: Sequence[Sequence[str]],
+             vocabulary: Mapping[str, str], drafter_depth: int | None) -> list[dict[str, Any]]:
     """One payload per step, in order. Steps of a run are only ever added, so known ones are not made again."""
+    def text_of(token: int) -> str:
+        return vocabulary.get(str(token), f"<token {token}>")
+
     with _lock:
         made = _runs.setdefault(run_id, [])
         _runs.move_to_end(run_id)
         while len(_runs) > KEPT_RUNS:
             _runs.popitem(last=False)
-        for step in steps[len(made):]:
-            made.append(step_payload(step, lambda token: vocabulary.get(str(token), ""), drafter_depth))
+        for index in range(len(made), len(steps)):
+            made.append(step_payload(steps[index], text_of, drafter_depth, pieces[index]))
         return made[:len(steps)]

@@ -1,4 +1,4 @@
-"""The sidebar: pair and device, calibration, queue, recent runs, download."""
+"""The sidebar: pair and device, calibration, queue, recent runs, download and upload of a run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from datetime import datetime, timezone
 
 import streamlit as st
 
+from bastion.errors import UserError
 from bastion.jobs import manager
 from bastion.jobs.shown import Shown, recent
+from bastion.records import RunSummary
+from pages.parts.text import plain
 
 LISTED = 8
 
@@ -15,26 +18,27 @@ LISTED = 8
 def sidebar(shown: Shown | None) -> None:
     with st.sidebar:
         if shown is not None:
-            _run(shown)
-        _queue()
+            st.caption("  \n".join(f"{name}: {plain(value, 90)}" for name, value in _facts(shown) if value))
+            if shown.saved:
+                st.download_button("Download this run", data=lambda: manager().store.export_zip(shown.id),
+                                   file_name=f"bastion-run-{shown.id}.zip", mime="application/zip", on_click="ignore",
+                                   width="stretch", help="A zip of JSON and Parquet that any BASTION Studio can open.")
         _recent(shown)
+        _upload()
 
 
-def _run(shown: Shown) -> None:
-    st.markdown("**This run**")
-    rows = [("pair", shown.pair), ("device", " · ".join(filter(None, (shown.device, shown.dtype)))),
-            ("method", shown.method), ("calibration", shown.calibration_words)]
-    for name, value in rows:
-        if value:
-            st.markdown(f":gray[{name}]  {value}")
-    if shown.saved:
-        st.download_button("Download the run (zip)", data=lambda: manager().store.zip_bytes(shown.id),
-                           file_name=f"{shown.id}.zip", mime="application/zip", on_click="ignore", width="stretch")
-
-
-def _queue() -> None:
-    waiting = manager().waiting()
-    st.markdown(f":gray[queue]  {'idle' if not waiting else f'{waiting} at work or waiting'}")
+def _facts(shown: Shown) -> list[tuple[str, str]]:
+    info = shown.info
+    sampling = info.get("sampling") if isinstance(info.get("sampling"), dict) else {}
+    waiting = 0 if shown.final else manager().waiting()
+    return [
+        ("Pair", str(info.get("pair") or "")),
+        ("Device", ", ".join(filter(None, (str(info.get("device") or ""), str(info.get("dtype") or ""))))),
+        ("Method", str(info.get("method") or "")),
+        ("Temperature", f"{sampling['temperature']:g}" if isinstance(sampling.get("temperature"), (int, float)) else ""),
+        ("Calibration", calibration_words(info.get("calibration"))),
+        ("Queue", f"{waiting} at work or waiting" if waiting > 1 else ""),
+    ]
 
 
 def _recent(shown: Shown | None) -> None:
@@ -42,19 +46,55 @@ def _recent(shown: Shown | None) -> None:
     if not runs:
         return
     st.markdown("**Recent runs**")
-    for run in runs[:LISTED]:
-        st.page_link("pages/explore.py", label=run.label, query_params={"run": run.id},
-                     disabled=shown is not None and run.id == shown.id)
+    with st.container(gap=None):
+        for run in runs[:LISTED]:
+            st.page_link("pages/explore.py", label=_label(run), query_params={"run": run.id},
+                         disabled=shown is not None and run.id == shown.id)
     if len(runs) > LISTED:
-        st.selectbox("Older runs", [None, *[run.id for run in runs[LISTED:]]], key="older", on_change=_open_older,
-                     format_func=lambda i: "Older runs" if i is None else next(r.label for r in runs if r.id == i),
-                     label_visibility="collapsed")
+        labels = {run.id: f"{when(run.created)}  {run.title or 'untitled'}" for run in runs[LISTED:]}
+        st.selectbox("Older runs", list(labels), index=None, key="older", on_change=_open_older,
+                     placeholder=f"{len(labels)} older runs", format_func=labels.get, label_visibility="collapsed")
+
+
+def _label(run: RunSummary) -> str:
+    state = "" if run.complete else " (interrupted)"
+    return f"{plain(when(run.created))}  {plain(run.title, 40) or 'untitled'}{state}"
 
 
 def _open_older() -> None:
-    if st.session_state.get("older"):
-        st.query_params.from_dict({"run": st.session_state["older"]})
+    if chosen := st.session_state.get("older"):
+        st.query_params.from_dict({"run": chosen})
         st.session_state["older"] = None
+
+
+def _upload() -> None:
+    with st.expander("Open a run from a file"):
+        file = st.file_uploader("A zip that BASTION Studio wrote", type="zip", key="upload")
+        if file is not None and st.session_state.get("uploaded") != file.file_id:
+            st.session_state["uploaded"] = file.file_id
+            try:
+                st.query_params.from_dict({"run": manager().store.import_zip(file)})
+            except UserError as error:
+                st.error(plain(str(error)))
+            else:
+                st.rerun()
+
+
+def calibration_words(calibration: object) -> str:
+    """Age and quality of a calibration as run.json holds it; empty when the run used none."""
+    if not isinstance(calibration, dict) or not isinstance(calibration.get("made_at"), str):
+        return ""
+    state = "ok" if calibration.get("peaks_source") == "measured" else "by published peaks"
+    return ", ".join(filter(None, (age(calibration["made_at"]), state)))
+
+
+def when(iso: str) -> str:
+    """An ISO time as a person says it here: the time today, the date before."""
+    try:
+        made = datetime.fromisoformat(iso).astimezone()
+    except ValueError:
+        return ""
+    return f"{made:%H:%M}" if made.date() == datetime.now().astimezone().date() else f"{made.day} {made:%b}"
 
 
 def age(iso: str) -> str:

@@ -1,0 +1,115 @@
+"""The engine that jobs run on: pairs kept loaded, decoding and calibration. torch is imported at first use."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
+from importlib import metadata
+from typing import Any
+
+from bastion.jobs.job import Progress, seconds_left
+from bastion.jobs.request import DecodeRequest, PairChoice
+from bastion.step import StepRecord
+
+KEPT_PAIRS = 2
+VERSIONED = ("torch", "transformers", "numpy", "pyarrow")
+TITLE_CHARACTERS = 80
+
+
+class DecodingEngine:
+    """Runs `bastion.decode`. Used by one worker thread per device; loading is one at a time for all."""
+
+    def __init__(self) -> None:
+        self._pairs: OrderedDict[PairChoice, Any] = OrderedDict()
+        self._loading = threading.Lock()
+
+    def device(self, choice: PairChoice) -> str:
+        from bastion.models.device import pick_device
+        device = pick_device(choice.device)
+        return f"{device.type}:0" if device.type == "cuda" and device.index is None else str(device)
+
+    def loaded(self, choice: PairChoice) -> bool:
+        return choice in self._pairs
+
+    def load(self, choice: PairChoice) -> Any:
+        with self._loading:
+            if choice not in self._pairs:
+                from bastion.drafters import load_pair
+                while len(self._pairs) >= KEPT_PAIRS:
+                    self._pairs.popitem(last=False)
+                self._pairs[choice] = load_pair(choice.preset or choice.target, drafter=choice.drafter,
+                                                device=choice.device, dtype=choice.dtype)
+                # Hundreds of thousands of objects that never die: without this every collection
+                # of the process walks them, and all open pages wait.
+                gc.collect()
+                gc.freeze()
+            self._pairs.move_to_end(choice)
+            return self._pairs[choice]
+
+    def encode(self, pair: Any, prompt: str) -> list[int]:
+        from bastion.decoding.loop import encode_prompt
+        return encode_prompt(pair, prompt)
+
+    def texts(self, pair: Any, ids: Iterable[int]) -> list[str]:
+        return pair.tokenizer.token_texts(list(ids))
+
+    def text(self, pair: Any, ids: Iterable[int]) -> str:
+        return pair.tokenizer.decode(list(ids))
+
+    def info(self, pair: Any, prompt_ids: list[int], request: DecodeRequest) -> dict[str, Any]:
+        return {
+            "title": " ".join(request.prompt.split())[:TITLE_CHARACTERS],
+            "prompt": request.prompt, "prompt_ids": prompt_ids, "pair": pair.name, "method": request.method,
+            "sampling": {**request.sampling(), "stop_token_ids": sorted(pair.stop_token_ids)},
+            "tree": {"min_nodes": request.min_nodes, "max_nodes": request.max_nodes},
+            "device": pair.device_name, "dtype": pair.dtype_name, "attention": pair.attention,
+            "drafter_depth": pair.drafter.depth if pair.drafter is not None else None,
+            "versions": {"python": platform.python_version(), **{n: metadata.version(n) for n in VERSIONED}},
+        }
+
+    def calibration(self, pair: Any, request: DecodeRequest) -> dict[str, Any] | None:
+        from bastion.decoding.calibrate import stored_calibration
+        if not is_adaptive(resolved(request)) and not request.yardstick:
+            return {}
+        found = stored_calibration(pair)
+        if found is not None:
+            return described(found)
+        return None if is_adaptive(resolved(request)) else {}
+
+    def calibrate(self, pair: Any, say: Any) -> dict[str, Any]:
+        from bastion.decoding.calibrate import calibrate
+        began = time.monotonic()
+        return described(calibrate(pair, quick=True, progress=lambda words, share: say(
+            Progress(f"Calibrating this device, once. {words}", share, 1.0, seconds_left(began, share, 1.0)))))
+
+    def decode(self, pair: Any, prompt_ids: list[int], request: DecodeRequest) -> Iterator[StepRecord]:
+        from bastion.decoding import decode
+        return decode(pair, prompt_ids, method=resolved(request), temperature=request.temperature,
+                      top_p=request.top_p, top_k=request.top_k, max_new_tokens=request.max_new_tokens,
+                      seed=request.seed, trace=True)
+
+
+def resolved(request: DecodeRequest) -> Any:
+    """The built method of a request, with its tree bounds where the method has any. Raises UserError."""
+    from bastion.decoding.methods import resolve_method
+    method = resolve_method(request.method)
+    if not is_adaptive(method):
+        return method
+    return replace(method, min_nodes=request.min_nodes, max_nodes_bound=request.max_nodes)
+
+
+def is_adaptive(method: Any) -> bool:
+    """Whether the method chooses its tree size by the latency model, within bounds."""
+    return {"min_nodes", "max_nodes_bound"} <= {f.name for f in fields(method)}
+
+
+def described(calibration: Any) -> dict[str, Any]:
+    """What a run keeps of its calibration, and a page shows of it. Seconds."""
+    names = ("made_at", "device_name", "target", "dtype", "attention", "peaks_source", "raw_rmse", "calibrated_rmse",
+             "draft_seconds", "other_seconds", "max_probed_nodes")
+    return {name: getattr(calibration, name) for name in names}

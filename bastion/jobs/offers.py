@@ -1,0 +1,48 @@
+"""What can be asked for on this machine: whether models can run at all, and the methods that are built."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+
+NEEDED = ("torch", "transformers")
+
+
+@dataclass(frozen=True, slots=True)
+class MethodOffer:
+    """One built method of the registry. `argument` is how the part behind its colon is written, as N."""
+
+    name: str
+    summary: str
+    argument: str | None
+    adaptive: bool   # chooses its tree size within bounds
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}:{self.argument}" if self.argument else self.name
+
+
+def engine_missing() -> str:
+    """One sentence that says what to install before models can be run; empty when all is there."""
+    absent = [name for name in NEEDED if find_spec(name) is None]
+    if not absent:
+        return ""
+    return (f"Saved runs can be viewed here; to decode, install {' and '.join(absent)} "
+            "(`pip install -r requirements.txt`) and start again.")
+
+
+def engine_imported() -> bool:
+    """Whether asking for the methods is quick; the first time imports torch, which takes seconds."""
+    return "bastion.decoding" in sys.modules
+
+
+@cache
+def offered_methods() -> tuple[MethodOffer, ...]:
+    """The methods that are built, in registry order. Imports torch at the first call."""
+    from bastion.decoding.methods import METHODS
+    from bastion.jobs.engine import is_adaptive
+    return tuple(MethodOffer(name, entry.summary, entry.argument,
+                             entry.argument is None and is_adaptive(entry.build(None)))
+                 for name, entry in METHODS.items() if entry.build is not None)
