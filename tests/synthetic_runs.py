@@ -26,14 +26,15 @@ def decode(ids) -> str:
 
 
 def make_prefill(seed: int = 0, prompt_tokens: int = 12, token: int | None = None) -> StepRecord:
-    """Record 0: an empty tree that emits the first token."""
+    """Record 0: an empty tree that emits the first token, behind the prompt of `make_info`."""
     rng = np.random.default_rng(seed)
     first = int(rng.integers(VOCABULARY_SIZE)) if token is None else token
     nothing = np.zeros(0, np.int64)
     return StepRecord(
-        index=0, kind="prefill", emitted=[first], context=0, root=first, token_ids=nothing,
-        parents=nothing, depths=nothing, path_log_probs=np.zeros(0), accepted=nothing,
-        bonus=first, surrogate=0.0, stop_reason="",
+        index=0, kind="prefill", emitted=[first], context=prompt_tokens - 1,
+        root=9 + prompt_tokens, token_ids=nothing, parents=nothing, depths=nothing,
+        path_log_probs=np.zeros(0), accepted=nothing, bonus=first, surrogate=1.0,
+        stop_reason="prefill",
         seconds=StepSeconds(verify=float(rng.uniform(0.05, 0.1)), commit=1e-4),
         top2_gaps=np.array([rng.uniform(0, 3)], np.float32))
 

@@ -136,7 +136,8 @@ def test_a_bomb_that_lies_about_its_size_is_stopped_too(tmp_path, exported):
     ({"schema_version": True}, "no schema version"), ({"id": "../../x"}, "not a run id"),
     ({"id": 5}, "'id'"), ({"vocabulary": {"1": 2}}, "'vocabulary'"),
     ({"vocabulary": {"x": "y"}}, "'vocabulary'"), ({"prompt_ids": [1, "2"]}, "'prompt_ids'"),
-    ({"totals": []}, "'totals'"), ({"title": None}, "'title'"), ({"yardstick": 3}, "'yardstick'"),
+    ({"totals": []}, "'totals'"), ({"totals": {"tau": "3"}}, "'totals'"),
+    ({"yardstick": {"tokens_per_second": "9"}}, "'yardstick'"), ({"created": "\x1b[31m"}, "'created'"), ({"title": None}, "'title'"), ({"yardstick": 3}, "'yardstick'"),
 ])
 def test_a_run_json_that_cannot_be_used(tmp_path, exported, changes, match):
     refuse(tmp_path, rezip(exported, with_info(**changes)), match)

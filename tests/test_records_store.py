@@ -1,5 +1,6 @@
 """A run written step by step comes back exactly, finished or cut short."""
 
+import errno
 import json
 import os
 
@@ -159,3 +160,43 @@ def test_delete_removes_the_folder_but_not_under_a_writer(store):
         store.delete(writer.id)
     store.delete(writer.finish())
     assert os.listdir(store.root) == []
+
+
+def test_a_finish_that_dies_half_way_leaves_the_steps(store, monkeypatch):
+    records = make_run(3)
+    writer = write(store, records)
+    with monkeypatch.context() as patch:
+        patch.setattr("bastion.records.compact.os.rename", full_disk)
+        with pytest.raises(UserError, match="No space left"):
+            writer.finish()
+    run = store.open(writer.id)
+    assert not run.complete and all(map(same_step, run.steps, records)) and len(run.steps) == 4
+    assert [summary.id for summary in store.list()] == [writer.id]
+    store.delete(writer.id)
+    assert os.listdir(store.root) == []
+
+
+def test_a_kill_right_after_the_rename_leaves_one_run(store, monkeypatch):
+    writer = write(store, make_run(1))
+    monkeypatch.setattr("bastion.records.compact.shutil.rmtree", lambda *_, **__: None)
+    writer.finish("length")
+    monkeypatch.undo()
+    assert sorted(os.listdir(store.root)) == [f".{writer.id}.partial", writer.id]
+    assert store.open(writer.id).complete
+    assert [summary.complete for summary in store.list()] == [True]
+    store.delete(writer.id)
+    assert os.listdir(store.root) == []
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="cannot be saved"):
+        RunStore(tmp_path / "file").create(make_info())
+    writer = RunStore(tmp_path / "runs").create(make_info())
+    monkeypatch.setattr("bastion.records.streams.step_batches", full_disk)
+    with pytest.raises(UserError, match="No space left"):
+        writer.append(make_run(0)[0])
+
+
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")

@@ -24,13 +24,18 @@ def compact(hidden: Path, final: Path, *, finish_reason: str, text: str | None =
     The new files are written to a third, hidden folder and that folder is renamed, so `final`
     is whole or absent.
     """
-    fresh = hidden.with_name(f"{hidden.name}.whole")
+    fresh = whole_path(hidden)
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
     with REWRITING:
         write_files(hidden, fresh, finish_reason=finish_reason, complete=True, text=text, info=info)
         os.rename(fresh, final)
     shutil.rmtree(hidden, ignore_errors=True)
+
+
+def whole_path(hidden: Path) -> Path:
+    """The folder in which a finished run is put together, hidden too."""
+    return hidden.with_name(f"{hidden.name}.whole")
 
 
 def write_files(hidden: Path, folder: Path, *, finish_reason: str, complete: bool,

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import threading
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,26 @@ def _check_types(info: dict[str, Any], name: str) -> None:
         if not all(token.isascii() and token.isdigit() and isinstance(text, str)
                    for token, text in info["vocabulary"].items()):
             wrong.append("vocabulary")
+        if not all(_is_number_or_none(value) for value in info["totals"].values()):
+            wrong.append("totals")
+        if not _is_number_or_none((info["yardstick"] or {}).get("tokens_per_second")):
+            wrong.append("yardstick")
+        if not _is_time(info["created"]):
+            wrong.append("created")
     if wrong:
         raise UserError(f"{name} is damaged: {wrong[0]!r} is missing or of the wrong kind.")
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def plain(value: Any) -> Any:

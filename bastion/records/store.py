@@ -19,12 +19,12 @@ from bastion.errors import UserError
 from bastion.home import runs_dir
 from bastion.records.archive import ZipSource, pack, unpack
 from bastion.records.checks import InconsistentStep
-from bastion.records.compact import write_files
+from bastion.records.compact import whole_path, write_files
 from bastion.records.decode import steps_from_tables
 from bastion.records.ids import RUN_ID, checked_run_id, new_run_id
 from bastion.records.live import is_held
 from bastion.records.run import Run, RunSummary
-from bastion.records.run_json import REWRITING, read_run_json, write_run_json
+from bastion.records.run_json import REWRITING, plain, read_run_json, write_run_json
 from bastion.records.schema import INFO_DEFAULTS, RESERVED_KEYS, RUN_JSON, SCHEMA_VERSION
 from bastion.records.streams import read_streams, read_vocabulary
 from bastion.records.tables import read_tables
@@ -171,11 +171,13 @@ class RunStore:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def delete(self, run_id: str) -> None:
-        """Remove a run from disk; UserError while it is being written."""
+        """Remove a run from disk, with whatever a killed process left of it; UserError while it is
+        being written."""
         folder, finished = self._locate(run_id)
         if not finished and is_held(folder):
             raise UserError(f"Run {run_id} is still being decoded; stop it before deleting it.")
-        shutil.rmtree(folder)
+        for left in (whole_path(self._hidden(run_id)), self._hidden(run_id), self._final(run_id)):
+            shutil.rmtree(left, ignore_errors=True)
 
     def _final(self, run_id: str) -> Path:
         return self.root / run_id
@@ -208,7 +210,7 @@ def _read_partial(folder: Path, info: dict[str, Any]) -> Run:
     except (InconsistentStep, pa.ArrowException, ValueError) as error:
         raise UserError(f"What run {info['id']} left behind is damaged: {error}.") from None
     text = "".join(piece for texts in pieces for piece in texts)
-    return Run({**info, "totals": run_totals(steps), "vocabulary": vocabulary, "text": text,
+    return Run({**info, "totals": plain(run_totals(steps)), "vocabulary": vocabulary, "text": text,
                 "finish_reason": None if is_held(folder) else "killed"}, steps, pieces)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 from bastion.step import StepRecord
@@ -30,12 +29,12 @@ def tau(steps: Sequence[StepRecord]) -> float | None:
 
 def seconds_decode(steps: Sequence[StepRecord]) -> float:
     """Wall seconds of all decode steps, every stage counted."""
-    return math.fsum(step.seconds.total for step in decode_steps(steps))
+    return sum((step.seconds.total for step in decode_steps(steps)), 0.0)
 
 
 def seconds_prefill(steps: Sequence[StepRecord]) -> float:
     """Wall seconds until the first token stood."""
-    return math.fsum(step.seconds.total for step in steps if step.kind == "prefill")
+    return sum((step.seconds.total for step in steps if step.kind == "prefill"), 0.0)
 
 
 def tokens_per_second(steps: Sequence[StepRecord]) -> float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bastion.errors import UserError
 from bastion.records.checks import check_step
 from bastion.records.compact import compact
 from bastion.records.live import hold
@@ -52,7 +54,8 @@ class RunWriter:
         """Save one step; on return it survives the death of this process.
 
         Returns the text each emitted token added to the output ("" while a character is
-        incomplete). Raises ValueError for a record that contradicts itself or is out of turn.
+        incomplete). Raises ValueError for a record that contradicts itself or is out of turn,
+        UserError when the disk takes no more.
         """
         if self._closed:
             raise ValueError(f"run {self.id} is closed")
@@ -61,7 +64,8 @@ class RunWriter:
         check_step(step)
         new_texts = self._new_texts(step)
         pieces = self._pieces(step.emitted)
-        self._streams.append(step, pieces, new_texts)
+        with _saving(self._hidden):
+            self._streams.append(step, pieces, new_texts)
         self._count += 1
         self._emitted.extend(int(token) for token in step.emitted)
         self._texts.extend(pieces)
@@ -72,14 +76,16 @@ class RunWriter:
 
         Without `finish_reason`, it is "stop", "length" or "context" as the emitted ids and
         `info["sampling"]` (stop_token_ids, max_new_tokens) tell. Further keywords go into
-        `run.json`. The steps stay readable as a partial run should this fail half way.
+        `run.json`. Should this fail half way (UserError when the disk is full), the steps stay
+        readable as a partial run.
         """
         self.close()
         if finish_reason is None:
             finish_reason = why_finished(self._emitted, self._sampling.get("stop_token_ids"),
                                          self._sampling.get("max_new_tokens"))
-        compact(self._hidden, self._final, finish_reason=finish_reason,
-                text=self._whole_text(), info=info)
+        with _saving(self._hidden):
+            compact(self._hidden, self._final, finish_reason=finish_reason,
+                    text=self._whole_text(), info=info)
         return self.id
 
     def abandon(self) -> None:
@@ -126,3 +132,13 @@ class RunWriter:
         new = dict(zip(fresh, texts))
         self._known.update(new)
         return new
+
+
+@contextmanager
+def _saving(folder: Path) -> Iterator[None]:
+    """The system's refusal to write (a full disk, a vanished folder) as one clear sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"The run cannot be saved under {folder.parent} ({error.strerror or error}); "
+                        "free some space or set BASTION_HOME to a folder you can write.") from None
