@@ -23,7 +23,7 @@ def calibrate(quick: bool, pair_options: PairOptions, json_file: str | None) -> 
     say = ProgressLine()
     try:
         pair = pairs.load(pair_options, say)
-        from bastion.decoding import calibrate as measure
+        from bastion.decoding.calibrate import calibrate as measure
 
         calibration = measure(pair, quick=quick, progress=say)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,11 +59,19 @@ def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_pair
 
 
+class _Finite(click.FloatRange):
+    """A number in a range; NaN, which compares false with every bound, and infinities are not in it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is not a number to calculate with.", param, ctx)
+
+
 def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--temperature, --top-p, --top-k, --max-new-tokens and --seed, handed over as the dict `sampling`."""
 
-    @click.option("--temperature", metavar="T", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 takes the most probable token.")
-    @click.option("--top-p", metavar="P", type=click.FloatRange(min=0, max=1, min_open=True), default=1.0, show_default=True,
+    @click.option("--temperature", metavar="T", type=_Finite(min=0), default=0.0, show_default=True, help="0 takes the most probable token.")
+    @click.option("--top-p", metavar="P", type=_Finite(min=0, max=1, min_open=True), default=1.0, show_default=True,
                   help="Sample within this share of the probability.")
     @click.option("--top-k", metavar="K", type=click.IntRange(min=0), default=0, show_default=True, help="Sample among this many tokens; 0 is no limit.")
     @click.option("--max-new-tokens", metavar="N", type=click.IntRange(min=1), default=256, show_default=True, help="Stop after this many tokens.")

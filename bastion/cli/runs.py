@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from bastion.cli.options import json_option
 from bastion.cli.output import check_json_file, table, write_json
+from bastion.errors import UserError
 
 
 @click.group(invoke_without_command=True)
@@ -60,6 +62,8 @@ def export(run_id: str, file: str, json_file: str | None) -> None:
 def import_run(file: str, json_file: str | None) -> None:
     """Check the zip FILE and add its run; nothing in it is executed."""
     check_json_file(json_file)
+    if not Path(file).is_file():
+        raise UserError(f"There is no file {file}: give a zip that `runs export` wrote.")
     run_id = _store().import_zip(file)
     if json_file != "-":
         click.echo(f"Run {run_id} was added")
