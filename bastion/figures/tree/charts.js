@@ -37,17 +37,21 @@ function drawStopping(app) {
   const chart = framed(app, "stopping", nodesAxis(app), { from: low, to: high, log: true, name: "token\u00b7ms", term: "gain" });
   stopLine(chart, n);
   chart.drawing.append(line(step.prices.map((v, i) => [chart.sx(i + 2), missing(v) ? null : chart.sy(v)]), { class: "series price predicted" }));
-  step.gains.forEach((gain, i) => {
-    if (missing(gain)) return;
-    chart.drawing.append(popDot(chart, step, i, gain));
-  });
+  popDots(chart, step, step.gains);
   keyRow(chart, [["glyph rejected", "gain", "gain"], ["price predicted", "price", "price"]]);
 }
 
-// A popped node carries the mark it has in the tree.
-function popDot(chart, step, i, value) {
-  const origin = originOfNode(step, i + 1);
-  return glyph(origin, chart.sx(i + 2), chart.sy(value), origin === "accepted" || origin === "bonus" ? 3 : 2.2);
+// A popped node carries the mark it has in the tree; all that look alike are one path.
+function popDots(chart, step, values) {
+  const paths = { "not-bought": "", rejected: "", accepted: "", bonus: "" };
+  values.forEach((value, i) => {
+    if (missing(value)) return;
+    const origin = originOfNode(step, i + 1);
+    const r = origin === "accepted" ? 3 : origin === "bonus" ? 3.8 : 2.2;
+    const [x, y] = [chart.sx(i + 2) - r, chart.sy(value)].map((v) => v.toFixed(1));
+    paths[origin] += origin === "bonus" ? `M${x} ${y}l${r} ${-r}l${r} ${r}l${-r} ${r}Z` : `M${x} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`;
+  });
+  for (const [origin, d] of Object.entries(paths)) if (d) chart.drawing.append(svg("path", { d, class: "glyph " + origin }));
 }
 
 // A fixed budget has no price; what can be shown is how probable each next node was.
@@ -56,7 +60,7 @@ function drawFixed(app, step, n) {
     "No price was asked. Path probability of each node in the order taken, by the drafter.");
   const chart = framed(app, "stopping", nodesAxis(app), { from: app.leastPath, to: 1, log: true, name: "path probability", term: "path probability" });
   stopLine(chart, n);
-  step.p.slice(1, step.gains.length + 1).forEach((p, i) => chart.drawing.append(popDot(chart, step, i, p)));
+  popDots(chart, step, step.p.slice(1, step.gains.length + 1));
   keyRow(chart, [["glyph accepted", "accepted", "accepted"], ["glyph rejected", "rejected", "rejected"], ["glyph not-bought", "not bought", "drafted, not bought"]]);
 }
 

@@ -22,10 +22,16 @@ function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+// Sizes of holders, read once: asking the browser in the midst of drawing makes it lay out anew.
+const sizes = new WeakMap();
+function sizeOf(holder) {
+  if (!sizes.has(holder)) sizes.set(holder, { width: Math.max(holder.clientWidth, 120), height: Math.max(holder.clientHeight, 60) });
+  return sizes.get(holder);
+}
+
 // A drawing of the size of its holder; everything in it is in CSS pixels.
 function canvas(holder, label) {
-  const width = Math.max(holder.clientWidth, 120);
-  const height = Math.max(holder.clientHeight, 60);
+  const { width, height } = sizeOf(holder);
   let drawing = holder.firstElementChild;
   if (!drawing) holder.append((drawing = svg("svg", { role: "group" })));
   attributes(drawing, { width, height, viewBox: `0 0 ${width} ${height}`, "aria-label": label });

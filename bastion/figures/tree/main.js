@@ -15,10 +15,14 @@ class App {
     buildDownloads(this);
     buildKey(this);
     for (const listen of [listenText, listenTree, listenStepper, listenCharts, listenTerms]) listen(this);
+    this.measureHolders();
+    // Widths measured before a font of the theme had come are those of its stand-in.
+    document.fonts.addEventListener("loadingdone", () => { widths.clear(); this.measureHolders(); this.draw(); }, { signal: this.ended.signal });
     let width = 0;
     this.resizes = new ResizeObserver(() => {
       if (this.base.clientWidth === width) return;
       width = this.base.clientWidth;
+      this.measureHolders();
       this.draw();
     });
     this.resizes.observe(this.base);
@@ -37,9 +41,9 @@ class App {
   part(name) { return this.parts.get(name); }
   step() { return this.steps[this.selected] || null; }
   last() { return this.steps.length ? this.steps[this.steps.length - 1].i : 0; }
-  codeFont(size) { return `${size}px ${getComputedStyle(this.part("tree")).fontFamily}`; }
-  readingFont(size) { return `${size}px ${getComputedStyle(this.base).fontFamily}`; }
-  ground() { return getComputedStyle(this.base).getPropertyValue("--ground-colour") || getComputedStyle(this.part("tip")).backgroundColor; }
+  codeFont(size) { return `${size}px ${this.fonts.code}`; }
+  readingFont(size) { return `${size}px ${this.fonts.reading}`; }
+  ground() { return getComputedStyle(this.part("tip")).backgroundColor; }
 
   receive({ data, setStateValue }) {
     this.setStateValue = setStateValue;
@@ -190,6 +194,12 @@ class App {
   refresh() {
     drawNode(this);
     markNode(this);
+  }
+
+  measureHolders() {
+    this.fonts = { code: getComputedStyle(this.part("tree")).fontFamily, reading: getComputedStyle(this.base).fontFamily };
+    for (const holder of [...this.root.querySelectorAll("[data-drawing]"), this.part("strip")]) { sizes.delete(holder); sizeOf(holder); }
+    this.lineHeight = parseFloat(getComputedStyle(this.part("text")).lineHeight);
   }
 
   draw() {

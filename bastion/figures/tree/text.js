@@ -49,7 +49,7 @@ function drawText(app) {
   // Scroll the text box alone; scrollIntoView would move the page.
   const line = last.getBoundingClientRect();
   const frame = box.getBoundingClientRect();
-  const tall = parseFloat(getComputedStyle(box).lineHeight);
+  const tall = app.lineHeight;
   const whole = (pixels) => Math.ceil(pixels / tall - 0.25) * tall; // whole lines, so that none is cut
   if (line.bottom > frame.bottom + 2) box.scrollTop += whole(line.bottom - frame.bottom);
   const first = app.underlined[0].getBoundingClientRect();

@@ -1,0 +1,161 @@
+"""Plotly charts of a whole run, for reading at rest and for download.
+
+Every chart has a title that states what was found, axes with units, and a caption that says what
+is measured and what is predicted. Figures that must follow the selected step are drawn by the
+tree component instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from bastion.analysis import (acceptance_histogram as lengths_histogram, decode_steps, depth_limit_share, latency_table,
+                              progress, speedup, tau)
+from bastion.errors import UserError
+from bastion.figures import numbers
+from bastion.figures.palette import ACCEPTED, GROUND, INK, PARTS, REJECTED, method_colour, method_dash
+from bastion.step import StepRecord
+
+HEIGHT = 320  # pixels, the same for all, so that a page of them is even
+
+
+def speed_figure(steps: Sequence[StepRecord], plain_tokens_per_second: float | None = None, measured: bool = True,
+                 method: str = "bastion", dark: bool = False) -> go.Figure:
+    """Tokens per second so far after each step, and plain decoding's as a level.
+
+    measured: whether plain decoding was measured on the same prompt; when not, it is said to be
+    estimated and drawn dashed. Raises UserError for a run without decode steps.
+    """
+    _require(steps)
+    so_far = progress(steps)
+    last = float(so_far.tokens_per_second[-1])
+    times = speedup(steps, plain_tokens_per_second)
+    title = numbers.rate(last) + (f", {numbers.ratio(times)} plain decoding" if times else "")
+    caption = "Measured, prefill left out."
+    if times:
+        caption += " Plain decoding: " + ("measured on the same prompt." if measured else "estimated, not measured.")
+    figure = _figure(title, caption, "step", "tokens/s so far", dark)
+    if times:
+        figure.add_hline(plain_tokens_per_second, line={"color": REJECTED, "width": 1.2, "dash": "solid" if measured else "dash"},
+                         annotation={"text": "plain" if measured else "plain, estimated", "font": {"color": REJECTED}},
+                         annotation_position="bottom right")
+    figure.add_scatter(x=so_far.step, y=so_far.tokens_per_second, mode="lines", name=method,
+                       line={"color": method_colour(method, dark), "dash": method_dash(method), "width": 2},
+                       customdata=[numbers.rate(v) for v in so_far.tokens_per_second],
+                       hovertemplate="step %{x}: %{customdata}<extra></extra>")
+    return _from_zero(figure, [*so_far.tokens_per_second, plain_tokens_per_second or 0])
+
+
+def acceptance_histogram(steps: Sequence[StepRecord], drafter_depth: int | None = None, dark: bool = False) -> go.Figure:
+    """Steps by acceptance length; those that hit the drafter's depth limit stand out and are counted.
+
+    Raises UserError for a run without decode steps.
+    """
+    _require(steps)
+    counts = lengths_histogram(steps, None if drafter_depth is None else drafter_depth + 1)
+    lengths = np.arange(1, len(counts))
+    share = depth_limit_share(steps, drafter_depth)
+    title = f"tau {numbers.significant(tau(steps))} over {numbers.count(len(decode_steps(steps)))} steps"
+    caption = "Measured."
+    if share is not None:
+        caption += f" {numbers.percent(share)} of the steps hit the drafter\u2019s depth limit."
+    figure = _figure(title, caption, "acceptance length, tokens a step", "steps", dark)
+    limited = _limited(steps, drafter_depth, len(counts))[1:]
+    for name, height, colour in (("hit the depth limit", limited, ACCEPTED), ("ended before", counts[1:] - limited, REJECTED)):
+        if height.any():
+            figure.add_bar(x=lengths, y=height, name=name, marker={"color": colour, "line": {"width": 0}},
+                           hovertemplate="%{x} tokens: %{y} steps<extra>" + name + "</extra>")
+    figure.update_layout(barmode="stack", bargap=0.25, showlegend=bool(limited.any()))
+    figure.update_xaxes(dtick=1)
+    return figure
+
+
+def _limited(steps: Sequence[StepRecord], depth: int | None, size: int) -> np.ndarray:
+    """Steps by acceptance length, counting only those whose accepted path is as deep as the drafter drafts."""
+    if not depth:
+        return np.zeros(size, np.int64)
+    lengths = [len(step.emitted) for step in decode_steps(steps) if len(step.accepted) - 1 >= depth]
+    return np.bincount(np.array(lengths, np.int64), minlength=size)
+
+
+def latency_figure(steps: Sequence[StepRecord], dark: bool = False) -> go.Figure:
+    """Verify time of each step: measured solid, predicted dashed. Raises UserError without decode steps."""
+    _require(steps)
+    rounds, table = decode_steps(steps), latency_table(steps)
+    title = "Verify time of each step"
+    caption = "Measured: solid."
+    if table.rmse is not None:
+        title = f"Verify time was predicted within {numbers.seconds(table.rmse)} RMSE"
+        caption = "Measured: solid. Predicted: dashed."
+    figure = _figure(title, caption, "step", "verify time, ms", dark)
+    measured = [1e3 * step.seconds.verify for step in rounds]
+    for name, x, y, dash in (("measured", [step.index for step in rounds], measured, "solid"),
+                             ("predicted", table.step, 1e3 * table.predicted, "dash")):
+        if len(x):
+            figure.add_scatter(x=x, y=y, mode="lines", name=name,
+                               line={"color": _ink(dark) if dash == "solid" else REJECTED, "dash": dash, "width": 1.6},
+                               customdata=[numbers.seconds(v / 1e3) for v in y],
+                               hovertemplate="step %{x}: %{customdata}<extra>" + name + "</extra>")
+    return _from_zero(figure, [*measured, *(1e3 * table.predicted)])
+
+
+def parts_figure(steps: Sequence[StepRecord], dark: bool = False) -> go.Figure:
+    """The four stages of each step, stacked. Raises UserError for a run without decode steps."""
+    _require(steps)
+    rounds = decode_steps(steps)
+    total = sum(step.seconds.total for step in rounds)
+    verify = sum(step.seconds.verify for step in rounds)
+    title = f"Verify takes {numbers.percent(verify / total if total else None)} of the time"
+    figure = _figure(title, "Measured, device synchronised at each border.", "step", "step time, ms", dark)
+    for part, opacity in PARTS.items():
+        values = [1e3 * getattr(step.seconds, part) for step in rounds]
+        figure.add_bar(x=[step.index for step in rounds], y=values, name=part,
+                       marker={"color": _shade(_ink(dark), opacity), "line": {"width": 0}},
+                       customdata=[numbers.seconds(v / 1e3) for v in values],
+                       hovertemplate="step %{x}: %{customdata}<extra>" + part + "</extra>")
+    figure.update_layout(barmode="stack", bargap=0.15)
+    return figure
+
+
+def _require(steps: Sequence[StepRecord]) -> None:
+    if not decode_steps(steps):
+        raise UserError("This run has no decode step yet: let it decode at least one token after the prompt.")
+
+
+def _shade(colour: str, opacity: float) -> str:
+    """The colour as rgba(): a legend shows it, unlike a bar's opacity."""
+    red, green, blue = (int(colour[i:i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"
+
+
+def _ink(dark: bool) -> str:
+    return INK["dark" if dark else "light"]
+
+
+def _figure(title: str, caption: str, x: str, y: str, dark: bool) -> go.Figure:
+    """An empty chart in the house style: hairlines, no frame, title above, caption below."""
+    ink, ground = _ink(dark), GROUND["dark" if dark else "light"]
+    hair = _shade(ink, 0.13)
+    axis = {"showline": True, "linecolor": hair, "linewidth": 1, "zeroline": False, "ticks": "outside", "ticklen": 3,
+            "tickcolor": hair, "tickfont": {"size": 11}, "title": {"font": {"size": 12}, "standoff": 8}, "separatethousands": True}
+    figure = go.Figure()
+    figure.update_layout(
+        height=HEIGHT, template="none", paper_bgcolor=ground, plot_bgcolor=ground, separators=".\u2009",
+        font={"family": "system-ui, sans-serif", "color": ink, "size": 12}, hoverlabel={"bgcolor": ground, "font": {"color": ink}},
+        margin={"l": 56, "r": 16, "t": 66, "b": 76},
+        title={"text": title, "x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 14}, "font": {"size": 15, "weight": 600}},
+        legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
+        annotations=[{"text": caption, "x": 0, "xref": "paper", "y": 0, "yref": "paper", "yshift": -62, "showarrow": False,
+                      "xanchor": "left", "yanchor": "middle", "font": {"size": 11, "color": _shade(ink, 0.62)}}])
+    figure.update_xaxes(title_text=x, showgrid=False, **axis)
+    figure.update_yaxes(title_text=y, gridcolor=hair, rangemode="tozero", **axis)
+    return figure
+
+
+def _from_zero(figure: go.Figure, values: Sequence[float]) -> go.Figure:
+    top = max((float(v) for v in values if np.isfinite(v)), default=1.0)
+    figure.update_yaxes(range=[0, top * 1.08 or 1.0])
+    return figure
