@@ -10,7 +10,7 @@ from typing import Any
 
 from bastion.analysis.speed import estimated_plain_speed
 from bastion.jobs.job import CALIBRATING, CANCELLED, DECODING, DONE, FAILED, QUEUED, JobView
-from bastion.jobs.manager import JobManager, manager
+from bastion.jobs.job_manager import JobManager, manager
 from bastion.records import Run, RunSummary
 from bastion.step import StepRecord
 

@@ -10,7 +10,7 @@ from bastion.jobs import EXAMPLES, DecodeRequest, manager
 from bastion.jobs.offers import engine_imported, offered_methods
 from bastion.jobs.shown import Shown
 
-DEFAULTS = {"prompt": "", "method": "bastion", "method_nodes": 16, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
+DEFAULTS = {"prompt": "", "method": "bastion", "method_argument": 16, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
             "max_new_tokens": 128, "seed": 0, "min_nodes": 1, "max_nodes": None}
 
 
@@ -64,7 +64,7 @@ def _settings() -> None:
     with tree.popover(_more_label(), width="stretch"):
         offer = offers[state["method"]]
         if offer.argument:
-            st.number_input("Drafted nodes N", 1, 2048, key="method_nodes", step=8, help=GLOSSARY["budget"])
+            st.number_input("Drafted nodes N", 1, 2048, key="method_argument", step=8, help=GLOSSARY["budget"])
         if offer.adaptive:
             low, high = st.columns(2)
             low.number_input("Smallest tree", 1, 4096, key="min_nodes", help=GLOSSARY["budget"])
@@ -92,7 +92,7 @@ def _start() -> None:
     state = st.session_state
     offer = next(o for o in offered_methods() if o.name == state["method"])
     request = DecodeRequest(
-        prompt=state["prompt"], method=f"{offer.name}:{state['method_nodes']}" if offer.argument else offer.name,
+        prompt=state["prompt"], method=f"{offer.name}:{state['method_argument']}" if offer.argument else offer.name,
         temperature=state["temperature"], top_p=state["top_p"], top_k=state["top_k"],
         max_new_tokens=state["max_new_tokens"], seed=state["seed"],
         min_nodes=state["min_nodes"], max_nodes=state["max_nodes"])
