@@ -89,8 +89,16 @@ def test_keys_buttons_text_and_strip_move_between_steps(page):
     expect(label(page)).to_have_text("Step 5 of 8")
     page.mouse.up()
     page.wait_for_function("sent.length > 0 && sent[sent.length - 1][1].step === 5")
-    assert page.evaluate("sent") [-1] == ["step", {"run": "r1", "step": 5}]
-    assert len(page.evaluate("sent")) < 8, "moves are reported when they end, not one by one"
+    assert page.evaluate("sent")[-1] == ["step", {"run": "r1", "step": 5}]
+
+
+def test_a_burst_of_moves_is_reported_once(page):
+    mount(page, payload(RUN, select=1))
+    page.evaluate("""() => { for (let i = 0; i < 5; i += 1)
+      document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true, composed: true })); }""")
+    expect(label(page)).to_have_text("Step 6 of 8")
+    page.wait_for_function("sent.length > 0")
+    assert page.evaluate("sent") == [["step", {"run": "r1", "step": 6}]]
 
 
 def test_play_walks_to_the_end_and_stops(page):
@@ -250,7 +258,9 @@ def test_figures_download_as_files_that_need_no_style_sheet(page):
 def test_numbers_read_the_same_as_in_python(page):
     source = tree_component._read("format.js")
     page.set_content("<p></p>")
-    page.add_script_tag(content=source + "\nwindow.f = { significant, count, seconds: (v) => milliseconds(v === null ? v : v * 1000), ratio, probability, percent, rate };")
+    page.add_script_tag(content=source + """
+      const seconds = (v) => milliseconds(v === null ? v : v * 1000);
+      window.f = { significant, count, seconds, ratio, probability, percent, rate };""")
     cases = [[kind, None if value is None or value != value else value] for kind, value, _ in CASES]
     shown = page.evaluate("cases => cases.map(([kind, value]) => f[kind](value))", cases)
     assert shown == [text for *_, text in CASES]

@@ -40,7 +40,7 @@ def test_the_histogram_counts_every_step_once_and_marks_the_depth_limit():
     lengths = analysis.acceptance_lengths(RUN)
     total = sum(np.array(t.y) for t in figure.data)
     assert total.sum() == len(lengths) == 12
-    for length, steps in zip(figure.data[0].x, total):
+    for length, steps in zip(figure.data[0].x, total, strict=True):
         assert steps == lengths.count(length)
     limited = sum(len(step.accepted) - 1 == depth for step in RUN)
     assert sum(trace(figure, "hit the depth limit").y) == limited > 0

@@ -145,3 +145,9 @@ def test_a_run_is_small_enough_to_send_whole():
 @pytest.mark.parametrize(("value", "shown"), [(None, None), (math.nan, None), (math.inf, None), (0.123456, 0.1235), (0.0, 0.0)])
 def test_rounding_keeps_json_safe(value, shown):
     assert rounded(value) == shown
+
+
+def test_every_reason_to_stop_has_words():
+    from bastion.trees import DraftTree
+    for reason in re.findall(r'"([a-z ]+)"', DraftTree.__doc__):
+        assert f'"{reason}":' in tree_component.JS or f"{reason}:" in tree_component.JS, reason

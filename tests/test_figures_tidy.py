@@ -1,5 +1,7 @@
 """The tree layout: nothing overlaps, nothing crosses, parents sit midway."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +43,7 @@ def test_neighbours_of_a_column_keep_their_distance(tree):
     depths = depths_of(parents)
     for depth in set(depths):
         column = sorted((v for v in range(len(parents)) if depths[v] == depth), key=lambda v: y[v])
-        for above, below in zip(column, column[1:]):
+        for above, below in pairwise(column):
             assert y[below] - y[above] >= (extents[above] + extents[below]) / 2 - 1e-9
     assert y.min() == 0
 
@@ -66,4 +68,4 @@ def test_parents_sit_midway_and_children_keep_their_order(tree):
         children = [v for v in range(len(parents)) if parents[v] == node]
         if children:
             assert np.isclose(y[node], (y[children[0]] + y[children[-1]]) / 2)
-            assert all(y[a] < y[b] for a, b in zip(children, children[1:]))
+            assert all(y[a] < y[b] for a, b in pairwise(children))

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from bastion.analysis import (acceptance_histogram as lengths_histogram, decode_steps, depth_limit_share, latency_table,
-                              progress, speedup, tau)
+from bastion.analysis import acceptance_histogram as lengths_histogram
+from bastion.analysis import decode_steps, depth_limit_share, latency_table, progress, speedup, tau
 from bastion.errors import UserError
 from bastion.figures import numbers
 from bastion.figures.palette import ACCEPTED, GROUND, INK, PARTS, REJECTED, method_colour, method_dash
@@ -146,7 +146,8 @@ def _figure(title: str, caption: str, x: str, y: str, dark: bool) -> go.Figure:
         height=HEIGHT, template="none", paper_bgcolor=ground, plot_bgcolor=ground, separators=".\u2009",
         font={"family": "system-ui, sans-serif", "color": ink, "size": 12}, hoverlabel={"bgcolor": ground, "font": {"color": ink}},
         margin={"l": 56, "r": 16, "t": 66, "b": 76},
-        title={"text": title, "x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 14}, "font": {"size": 15, "weight": 600}},
+        title={"text": title, "font": {"size": 15, "weight": 600}, "x": 0, "xref": "paper", "xanchor": "left", "y": 1,
+               "yref": "container", "yanchor": "top", "pad": {"t": 14}},
         legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
         annotations=[{"text": caption, "x": 0, "xref": "paper", "y": 0, "yref": "paper", "yshift": -62, "showarrow": False,
                       "xanchor": "left", "yanchor": "middle", "font": {"size": 11, "color": _shade(ink, 0.62)}}])

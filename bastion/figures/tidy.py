@@ -33,13 +33,13 @@ def tidy_layout(parents: Sequence[int], extents: Sequence[float] | None = None) 
         top, bottom, shifts = [], [], []       # contours of the children packed so far
         for child in children[node]:
             up, low = upper[child], lower[child]
-            shift = max((b - u for b, u in zip(bottom, up)), default=0.0)
+            shift = max((b - u for b, u in zip(bottom, up, strict=False)), default=0.0)
             shifts.append(shift)
             top += [u + shift for u in up[len(top):]]
             bottom[:len(low)] = [b + shift for b in low]
             upper[child] = lower[child] = []   # merged; free the memory of deep chains
         middle = (shifts[0] + shifts[-1]) / 2 if shifts else 0.0
-        for child, shift in zip(children[node], shifts):
+        for child, shift in zip(children[node], shifts, strict=True):
             offset[child] = shift - middle
         half = extent[node] / 2
         upper[node] = [-half] + [t - middle for t in top]

@@ -13,6 +13,11 @@ function blank(app, name, words) {
   drawing.append(svg("text", { x: 0, y: height / 2, class: "quiet" }, words));
 }
 
+const STOPS = {
+  "fixed budget": "fixed budget", price: "the next node was not worth its price", "max nodes": "the most nodes allowed",
+  exhausted: "no candidates left", chain: "one path, the most probable", beam: "a beam of fixed width",
+};
+const why = (step) => STOPS[step.stop] || step.stop;
 const nodesAxis = (app) => ({ from: 1, to: Math.max(app.reach, 16), log: true, name: "nodes, root included", term: "budget" });
 
 function drawStopping(app) {
@@ -23,8 +28,8 @@ function drawStopping(app) {
   }
   const n = step.n;
   if (!step.gains || !step.gains.length) {
-    note(app, "stopping", `${count(n)} ${n === 1 ? "node" : "nodes"}: ${step.stop}`, "");
-    return blank(app, "stopping", "This method grows without a stop rule.");
+    note(app, "stopping", n === 1 ? "The root alone was verified" : `${count(n)} nodes: ${why(step)}`, "");
+    return blank(app, "stopping", n === 1 ? "Nothing was drafted, so nothing had to stop." : "This method grows without a stop rule.");
   }
   if (step.gains.every(missing)) return drawFixed(app, step, n);
   const next = n - 1;
@@ -32,7 +37,7 @@ function drawStopping(app) {
   note(app, "stopping", `Why it stopped at ${count(n)} ${n === 1 ? "node" : "nodes"}`,
     (finding && step.stop === "price"
       ? `The next node would gain ${significant(step.gains[next])} and cost ${significant(step.prices[next])} token\u00b7ms. `
-      : `Stopped by: ${step.stop}. `) + "Predicted.");
+      : `Not by price: ${why(step)}. `) + "Predicted.");
   const [low, high] = app.sides;
   const chart = framed(app, "stopping", nodesAxis(app), { from: low, to: high, log: true, name: "token\u00b7ms", term: "gain" });
   stopLine(chart, n);
@@ -56,7 +61,7 @@ function popDots(chart, step, values) {
 
 // A fixed budget has no price; what can be shown is how probable each next node was.
 function drawFixed(app, step, n) {
-  note(app, "stopping", `Stopped at ${count(n)} nodes: ${step.stop}`,
+  note(app, "stopping", `Stopped at ${count(n)} nodes: ${why(step)}`,
     "No price was asked. Path probability of each node in the order taken, by the drafter.");
   const chart = framed(app, "stopping", nodesAxis(app), { from: app.leastPath, to: 1, log: true, name: "path probability", term: "path probability" });
   stopLine(chart, n);
@@ -71,9 +76,10 @@ function stopLine(chart, n) {
 
 function drawPromise(app) {
   const step = app.step();
-  if (!step || !step.speeds || !step.speeds.length) {
+  if (!step || !step.speeds || step.speeds.length < 2) {
     note(app, "promise", "Which size promised most?", "");
-    return blank(app, "promise", step && step.n ? "No latency model for this method." : step ? "The prefill grows no tree." : "Waiting for the first tree.");
+    return blank(app, "promise", !step ? "Waiting for the first tree." : !step.n ? "The prefill grows no tree."
+      : step.speeds ? "One size only: nothing was drafted." : "No latency prediction for this step.");
   }
   const best = step.best_n;
   note(app, "promise", best === step.n ? `${count(step.n)} nodes promised most` : `${count(best)} nodes promised most, ${count(step.n)} were chosen`,
@@ -189,7 +195,7 @@ function drawSpeed(app) {
   }
   const now = app.seriesAt(step);
   const stick = app.yardstick;
-  const title = rate(now.speed) + " so far" + (stick ? `, ${ratio(now.speed / stick.tokens_per_second)} plain decoding` : "");
+  const title = rate(now.speed) + (step.kind === "prefill" ? ` after ${count(now.count)} steps` : " so far") + (stick ? `, ${ratio(now.speed / stick.tokens_per_second)} plain decoding` : "");
   note(app, "speed", title, "Measured, prefill left out." + (stick ? (stick.measured ? " Plain decoding: measured, same prompt." : " Plain decoding: estimated until it is measured.") : ""));
   const chart = framed(app, "speed", stepsAxis(app), { from: 0, to: app.topSpeed, name: "tokens/s" });
   hereLine(chart, step);
@@ -212,9 +218,9 @@ function drawAcceptance(app) {
     return blank(app, "acceptance", "Waiting for the first step.");
   }
   const now = app.seriesAt(step);
-  const upto = series.filter((s) => s.i <= Math.max(step.i, 1));
+  const upto = series.filter((s) => s.i <= now.i);
   const limit = upto.filter((s) => s.limit).length / (upto.length || 1);
-  note(app, "acceptance", `tau ${significant(now.tau)} so far`,
+  note(app, "acceptance", `tau ${significant(now.tau)} ` + (step.kind === "prefill" ? `over ${count(now.count)} steps` : "so far"),
     "Measured: tokens of each step, and their mean." + (app.drafterDepth ? ` ${percent(limit)} of the steps hit the drafter\u2019s depth limit.` : ""));
   const end = Math.max(app.longest, 4) + 0.5;
   const histogram = 64;

@@ -1,4 +1,5 @@
 // Where nodes and labels of one step go, in pixels. Rows come from the payload, columns are depths.
+const BESIDE = 66;        // narrower columns have no room beside a node: its label stands over it
 const LABELS_UNDER = 256; // from here on only the accepted path, the bonus and the hovered node
 
 function originOfNode(step, node) {
@@ -10,8 +11,9 @@ function originOfNode(step, node) {
 
 function placeNodes(step, width, height) {
   const columns = Math.max(4, ...step.depths);
-  const left = 16, right = 78, top = 30, bottom = 42;
-  const column = Math.min((width - left - right) / columns, 132);
+  const left = 16, top = 30, bottom = 42;
+  const roomy = (width - left - 78) / columns; // 78: a label beside the last column
+  const column = Math.min(roomy < BESIDE ? (width - left - 40) / columns : roomy, 132);
   const rows = Math.max(...step.y);
   const row = Math.min((height - top - bottom) / Math.max(rows, 1), 27);
   const middle = top + (height - top - bottom) / 2;
@@ -60,14 +62,14 @@ function placeLabels(step, plan, font, width) {
   const weight = (v) => (v.origin === "bonus" || v.origin === "accepted" || v.origin === "anchor" ? 2 : v.p);
   const wanted = nodes.filter((v) => (few ? v.origin !== "not-bought" : weight(v) === 2)).sort((a, b) => weight(b) - weight(a));
   const taken = nodes.map((v) => ({ left: v.x - v.r, right: v.x + v.r, top: v.y - v.r, bottom: v.y + v.r, of: v.i }));
-  const above = column < 58; // no room beside the node: the label stands over it
+  const above = column < BESIDE;
   for (const node of wanted) {
     const parts = pieces(step.texts[step.tokens[node.i]]);
     const start = above ? node.x - node.r : node.x + node.r + 4;
     const limit = above ? column - 4 : parents.has(node.i) ? column - node.r - 4 - 24 : width - start - 4;
     const label = fitted(parts, Math.min(limit, 132), font);
     if (!label) continue;
-    const y = above ? node.y - node.r - 8 : node.y;
+    const y = above ? node.y - node.r - 10 : node.y;
     const box = { left: start - 2, right: start + label.width + 2, top: y - 6.5, bottom: y + 6.5, of: node.i };
     if (taken.some((t) => t.of !== node.i && t.left < box.right && t.right > box.left && t.top < box.bottom && t.bottom > box.top)) continue;
     taken.push(box);

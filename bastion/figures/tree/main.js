@@ -112,8 +112,9 @@ class App {
     if (this.series.length > 2 || !this.topSpeed) grow("topSpeed", niceCeiling((1100 * tokens) / ms));
   }
 
+  // The prefill comes before all numbers: with it, those of all steps held are shown.
   seriesAt(step) {
-    let found = this.series[0];
+    let found = this.series[step.kind === "prefill" ? this.series.length - 1 : 0];
     for (const s of this.series) if (s.i <= step.i) found = s;
     return found;
   }

@@ -109,14 +109,15 @@ function listenStepper(app) {
   document.addEventListener("keydown", (event) => pressed(app, event), { signal: app.ended.signal });
 }
 
-// Arrows work as soon as no other control has the focus; Home, End and space only inside.
+const TAKES_ARROWS = "input, textarea, select, [contenteditable], [role=slider], [role=listbox], [role=combobox], [role=tablist], [role=radiogroup], [role=menu], [role=grid]";
+
+// Arrows work unless the control that has the focus takes them; Home, End and space only inside.
 function pressed(app, event) {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
   const target = event.composedPath()[0];
   const inside = event.composedPath().includes(app.base);
-  const free = target === document.body || target === document.documentElement;
+  const free = target.closest && !target.closest(TAKES_ARROWS);
   if (!inside && !free) return;
-  if (inside && target.closest && target.closest("a, input, textarea, select")) return;
   const moves = { ArrowLeft: () => app.go(app.selected - 1), ArrowRight: () => app.go(app.selected + 1) };
   if (inside) {
     moves.Home = () => app.go(0);
