@@ -28,7 +28,8 @@ def grouped_attention(
 
     `attention_mask` is additive, [b or 1, 1, n, w] with w <= L, and belongs to the last w keys;
     the L - w keys before them are visible to every query. None hides nothing. Returns
-    [b, n, heads, d]. The softmax runs in float32.
+    [b, n, heads, d]. The softmax runs in float32, or float64
+    for float64 models.
     """
     batch, heads, n, dim = query.shape
     kv_heads = key.shape[1]
@@ -37,12 +38,18 @@ def grouped_attention(
     # [b, kv_heads, group * n, d]: one matmul per key head serves its whole group
     folded = (query * scaling).reshape(batch, kv_heads, group * n, dim)
     # keys on the left: on CPUs bf16 matmul reads them twice as fast that way round
-    scores = torch.matmul(key, folded.transpose(-1, -2)).transpose(-1, -2).float()
+    scores = torch.matmul(key, folded.transpose(-1, -2)).transpose(-1, -2)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     if attention_mask is not None:
         width = attention_mask.shape[-1]
-        scores.view(batch, kv_heads, group, n, -1)[..., -width:] += attention_mask.unsqueeze(2)
+        grouped = scores.view(batch, kv_heads, group, n, -1)
+        if width == grouped.shape[-1]:
+            # out of place: training differentiates through a mask of full width
+            scores = (grouped + attention_mask.unsqueeze(2)).reshape(scores.shape)
+        else:
+            grouped[..., -width:] += attention_mask.unsqueeze(2)
     weights = torch.softmax(scores, dim=-1).to(value.dtype)
     mixed = torch.matmul(weights, value).view(batch, heads, n, dim)
     return mixed.transpose(1, 2).contiguous(), None

@@ -14,6 +14,7 @@ from bastion.errors import UserError
 from bastion.models.attention import register as register_attention
 from bastion.models.device import device_name, pick_device, pick_dtype
 from bastion.models.presets import PRESETS, Preset
+from bastion.models.quick_modules import quicken
 from bastion.models.registry import Drafter, load_drafter
 from bastion.models.target import Target
 from bastion.models.tokenizer import Tokenizer
@@ -118,7 +119,7 @@ def _load_target(source: str, device: torch.device, dtype: str):
         "target",
     )
     try:
-        return model.eval().requires_grad_(False).to(device)
+        return quicken(model.eval().requires_grad_(False).to(device))
     except torch.OutOfMemoryError:
         raise UserError(f"{source} does not fit into the memory of {device}; use a smaller model or device='cpu'.") from None
 
