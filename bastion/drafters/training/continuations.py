@@ -14,6 +14,8 @@ import torch
 
 from bastion.models.cache import KVCache
 
+PREFILL_ROWS = 6
+
 
 @dataclass(slots=True)
 class Answer:
@@ -44,6 +46,54 @@ def features_of(model: torch.nn.Module, layer_ids: tuple[int, ...]):
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextlib.contextmanager
+def library_attention(model: torch.nn.Module):
+    """Whole causal passes run with transformers' own fused attention, which is fastest at those."""
+    usual = model.config._attn_implementation
+    model.set_attn_implementation("sdpa")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(usual)
+
+
+def prefill_rows(
+    model: torch.nn.Module, ids: torch.Tensor, pad: torch.Tensor, cache: KVCache, joined, features: torch.Tensor | None
+) -> torch.Tensor:
+    """Read left-padded prompts [b, t], a few rows at a time, into a batched cache; last logits [b, vocab].
+
+    Few rows stay in a CPU's cache, and the scores of a whole batch would not fit into memory.
+    """
+    count, longest = ids.shape
+    columns = torch.arange(longest, device=ids.device)
+    lowest = torch.finfo(model.dtype).min
+    last = []
+    with library_attention(model):
+        for start in range(0, count, PREFILL_ROWS):
+            rows = slice(start, min(count, start + PREFILL_ROWS))
+            visible = (columns[None, :] <= columns[:, None]) & (columns >= pad[rows, None, None])
+            # a padded query sees itself, so that its softmax is defined
+            visible |= torch.eye(longest, dtype=torch.bool, device=ids.device)
+            mask = torch.zeros_like(visible, dtype=model.dtype).masked_fill_(~visible, lowest)[:, None]
+            part = KVCache(len(cache.layers), longest)
+            positions = (columns - pad[rows, None]).clamp_min(0)
+            out = model(
+                input_ids=ids[rows], attention_mask=mask, position_ids=positions, cache=part, use_cache=True,
+                logits_to_keep=1,
+            )
+            last.append(out.logits[:, -1])
+            if features is not None:
+                features[rows, :longest] = joined()
+            for whole, piece in zip(cache.layers, part.layers, strict=True):
+                if not whole.is_initialized:
+                    shapes = (piece.keys[:1], piece.values[:1])
+                    whole.lazy_initialization(*(t.expand(count, -1, -1, -1) for t in shapes))
+                whole.keys[rows, :, :longest] = piece.keys
+                whole.values[rows, :, :longest] = piece.values
+    cache.truncate(longest)
+    return torch.cat(last)
 
 
 def select_rows(cache: KVCache, rows: torch.Tensor) -> None:
@@ -89,7 +139,6 @@ def continue_batch(
     hide = torch.zeros(count, 1, 1, capacity, device=device).masked_fill_(
         columns < pad[:, None, None, None], torch.finfo(torch.float32).min
     )
-    causal = torch.full((longest, longest), torch.finfo(torch.float32).min, device=device).triu(1)
     cache = KVCache(model.config.get_text_config().num_hidden_layers, capacity)
     stop = torch.tensor(sorted(stop_ids), device=device)
     features = (
@@ -99,19 +148,17 @@ def continue_batch(
     rows = torch.arange(count, device=device)  # which prompt each live row belongs to
 
     with features_of(model, layer_ids) as joined:
-        mask = torch.maximum(hide[..., :longest] + causal, causal.new_tensor(torch.finfo(torch.float32).min))
-        positions = (columns[:longest] - pad[:, None]).clamp_min(0)
-        step = ids
+        logits = prefill_rows(model, ids, pad, cache, joined, features)
         for new in range(max_new_tokens):
-            out = model(
-                input_ids=step, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True,
-                logits_to_keep=1,
-            )
-            start, end = cache.length, cache.length + step.shape[1]
-            if features is not None:
-                features[rows, start:end] = joined()
-            cache.commit(step.shape[1])
-            logits = out.logits[:, -1]
+            if new:
+                out = model(
+                    input_ids=step, attention_mask=hide[..., : cache.length + 1],
+                    position_ids=(cache.length - pad[rows])[:, None], cache=cache, use_cache=True,
+                )
+                if features is not None:
+                    features[rows, cache.length] = joined()[:, 0]
+                cache.commit(1)
+                logits = out.logits[:, -1]
             chosen = logits.argmax(-1) if top_p is None else sample_top_p(logits, top_p, generator)
             for row, token in zip(rows.tolist(), chosen.tolist(), strict=True):
                 if not (written[row] and written[row][-1] in stop_ids):
@@ -124,8 +171,6 @@ def continue_batch(
                 select_rows(cache, keep)
                 rows, chosen, hide = rows[keep], chosen[keep], hide[keep]
             step = chosen[:, None]
-            mask = hide[..., : cache.length + 1]
-            positions = (cache.length - pad[rows])[:, None]
 
     answers = []
     for row, (prompt, answer) in enumerate(zip(prompts, written, strict=True)):
@@ -139,14 +184,17 @@ def continue_batch(
 def features_of_texts(
     model: torch.nn.Module, sequences: list[list[int]], layer_ids: tuple[int, ...]
 ) -> list[torch.Tensor]:
-    """Features [len(s) - 1, f] of finished texts, one batched pass (right-padded)."""
+    """Features [len(s) - 1, f] of finished texts, one batched pass (right-padded).
+
+    A whole causal pass is what the library's own attention is fastest at; small batches that stay
+    in cache beat large ones on a CPU.
+    """
     longest = max(map(len, sequences)) - 1
     ids = torch.zeros(len(sequences), longest, dtype=torch.long, device=model.device)
     for row, sequence in enumerate(sequences):
         ids[row, : len(sequence) - 1] = torch.tensor(sequence[:-1], device=model.device)
-    mask = torch.full((1, 1, longest, longest), torch.finfo(torch.float32).min, device=model.device).triu(1)
-    with features_of(model, layer_ids) as joined:
-        model.get_decoder()(input_ids=ids, attention_mask=mask, use_cache=False)
+    with library_attention(model), features_of(model, layer_ids) as joined:
+        model.get_decoder()(input_ids=ids, use_cache=False)
         features = joined()
     return [features[row, : len(s) - 1].clone() for row, s in enumerate(sequences)]
 

@@ -55,7 +55,7 @@ def answers(teacher: Teacher, prompts: list[Prompt]) -> Iterator[Dialogue]:
             yield Dialogue(whole, len(prompt), answer.features, prompts[i].id)
 
 
-def reread(teacher: Teacher, rows: Iterable[dict], batch: int = 16) -> Iterator[Dialogue]:
+def reread(teacher: Teacher, rows: Iterable[dict], batch: int = 6) -> Iterator[Dialogue]:
     """Features for dialogues whose answers exist already (`prompt_ids`, `output_ids`)."""
     rows = list(rows)
     for chosen in batches_by_length([len(r["prompt_ids"]) + len(r["output_ids"]) for r in rows], batch):
