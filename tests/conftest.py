@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from bastion.home import models_dir
 
@@ -21,6 +22,10 @@ _users_models.mkdir(parents=True, exist_ok=True)
 os.environ["BASTION_HOME"] = str(_home)
 # Threads of torch that wait by spinning slow each other down a hundredfold on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# A busy machine is slow, not wrong: no property test fails for the time it took.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_unconfigure() -> None:

@@ -145,6 +145,15 @@ def test_robust_fits_ignore_interruptions():
     assert held_out_rmse(fit_calibration(SMALL, CPU, rough), clean) > 5e-3
 
 
+def test_robust_fits_follow_the_many_slow_probes_not_the_few_fast_ones():
+    truth = CalibratedRoofline(SMALL, CPU, 1.3, 0.02, 1.6, 0.018)
+    slow = [(n, c, float(truth.seconds(n, c))) for n in SIZES for c in (64, 256, 512, 1024)]
+    lucky = [(n, c, s / (6 if i % 6 == 2 else 1)) for i, (n, c, s) in enumerate(slow)]
+    fitted = fit_calibration(SMALL, CPU, lucky, robust=True)
+    errors = [fitted.seconds(n, c) / s - 1 for n, c, s in slow]
+    assert np.abs(errors).max() < 0.05
+
+
 def test_repeats_count_by_their_mean_or_median():
     records = CPU_PROBES + [(n, c, s * 1.2) for n, c, s in CPU_PROBES] + [(n, c, s * 5) for n, c, s in CPU_PROBES]
     means = [(n, c, s * 7.2 / 3) for n, c, s in CPU_PROBES]

@@ -49,8 +49,8 @@ def fit_calibration(
     predictions, not parameters. Raises UserError on fewer than 4 points or impossible values.
 
     robust: for noisy machines (a CPU that others use too). Repeats count by their median, residuals
-    are relative to the measured time, and points that stand out (Huber, scale from the median
-    residual) lose weight.
+    are relative, and points that stand out (Huber, scale from the median residual) lose weight;
+    sigma_scale is not used.
     """
     nodes, context, seconds = _points(records, np.median if robust else np.mean)
     ideal = raw_roofline(shape, peaks, bytes_per_value)
@@ -178,15 +178,20 @@ def _polish(points: _Points, params: np.ndarray) -> np.ndarray:
     return result.x * scale
 
 
-def _reweighted(points: _Points, params: np.ndarray, rounds: int = 5) -> np.ndarray:
-    """Huber's estimate: points further out than 1.345 robust deviations lose weight."""
+def _reweighted(points: _Points, params: np.ndarray, rounds: int = 8) -> np.ndarray:
+    """Huber's estimate: points further out than 1.345 robust deviations lose weight.
+
+    Residuals are taken relative to the prediction: relative to the measurement, a few lucky fast
+    probes would outweigh many slow ones.
+    """
     for _ in range(rounds):
-        residuals = np.abs(points.residuals(params))
-        spread = 1.4826 * float(np.median(residuals))
-        if spread < 1e-9:
+        predicted = np.maximum(*points.branches(params))
+        relative = np.abs(points.seconds / predicted - 1.0)
+        spread = max(1.4826 * float(np.median(relative)), 1e-9)
+        trust = np.minimum(1.0, 1.345 * spread / np.maximum(relative, 1e-300))
+        before, params = params, _best_fit(replace(points, weights=np.sqrt(trust) / predicted))
+        if np.allclose(np.maximum(*points.branches(params)), np.maximum(*points.branches(before)), rtol=1e-3):
             break
-        trust = np.minimum(1.0, 1.345 * spread / np.maximum(residuals, 1e-300))
-        params = _best_fit(replace(points, weights=points.weights * np.sqrt(trust)))
     return params
 
 
