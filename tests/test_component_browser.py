@@ -137,6 +137,7 @@ def test_a_click_pins_and_escape_lets_go(page):
     expect(field(page, "hint")).to_contain_text("Pinned")
     page.locator('[data-testid="tree-node"][data-node="2"] .glyph').hover()
     expect(panel).to_have_attribute("data-node", "2")
+    assert page.locator('[data-testid="tree"] .ring').count() == 2, "the pinned node keeps its ring"
     page.mouse.move(5, 5)
     expect(panel).to_have_attribute("data-node", "4")
     page.get_by_test_id("step-strip").focus()

@@ -11,7 +11,7 @@ import pytest
 from bastion.analysis import hindsight_nodes, speed_by_nodes
 from bastion.figures import tree_component
 from bastion.figures.tree_payload import rounded, run_payload, step_payload
-from bastion.token_text import escape_undecodable
+from bastion.token_text import show_token
 from tests.synthetic_runs import make_prefill, make_run, make_step
 from tests.synthetic_runs import text_of as texts_of
 
@@ -53,9 +53,9 @@ def test_columns_equal_the_record(nodes, seed):
     assert shown["best_n"] == speed.best and shown["hindsight_n"] == hindsight_nodes(step).nodes
     for node in range(n):
         choices = [shown["texts"][place] for place in shown["choices"][node]]
-        assert choices == [escape_undecodable(text) for text in texts_of(step.trace.target_top_ids[node])]
+        assert choices == [show_token(text) for text in texts_of(step.trace.target_top_ids[node])]
         close(shown["choice_p"][node], np.exp(step.trace.target_top_log_probs[node].astype(float)))
-    assert [shown["texts"][place] for place in shown["tokens"]] == [escape_undecodable(text) for text in texts_of(shown["ids"])]
+    assert [shown["texts"][place] for place in shown["tokens"]] == [show_token(text) for text in texts_of(shown["ids"])]
 
 
 def test_the_bonus_token_takes_the_place_of_a_node_that_was_not_bought():

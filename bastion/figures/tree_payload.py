@@ -16,14 +16,14 @@ from bastion.analysis import hindsight_nodes, speed_by_nodes
 from bastion.figures.palette import method_colour
 from bastion.figures.tidy import tidy_layout
 from bastion.step import StepRecord
-from bastion.token_text import escape_undecodable
+from bastion.token_text import escape_undecodable, show_token
 
 NOT_BOUGHT_EXTENT = 0.5
 """Rows that a node past the stop claims: it is drawn small, without a label."""
 
 
 class _Texts:
-    """Distinct texts in order of first use, so that a payload holds each of them once."""
+    """Distinct tokens as they are shown, in order of first use, so that a payload holds each of them once."""
 
     def __init__(self, text_of: Callable[[int], str]) -> None:
         self._text_of = text_of
@@ -34,7 +34,7 @@ class _Texts:
         token = int(token)
         if token not in self._places:
             self._places[token] = len(self.texts)
-            self.texts.append(escape_undecodable(self._text_of(token)))
+            self.texts.append(show_token(self._text_of(token)))
         return self._places[token]
 
     def places(self, tokens: Iterable[int]) -> list[int]:

@@ -40,33 +40,17 @@ function percent(share) {
   return (share > 0 && share < 0.005 ? "<1" : String(Math.round(share * 100))) + THIN + "%";
 }
 
-// Characters that draw nothing, or that reorder what stands around them, are spelled out.
+// In running text: characters that draw nothing, or that reorder what stands around them, are
+// spelled out; joiners, which emoji and many scripts need, are left alone.
 const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
 const spelled = (c) => "<U+" + c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + ">";
 const seen = (text) => text.replace(UNSEEN, spelled);
 
-// A token as pieces for a tree: spaces, newlines and tabs as marks, lighter than letters.
-const MARKS = { " ": "\u2423", "\n": "\u23ce", "\t": "\u2192", "\r": "\u240d" };
+// A token, as show_token of bastion/token_text.py has written it, in pieces: marks for white space
+// are drawn lighter than letters.
 function pieces(text) {
   if (text === "") return [{ text: "empty", mark: true }];
-  const out = [];
-  const lead = text.length - text.trimStart().length;
-  for (let at = 0; at < text.length; ) {
-    const c = text[at];
-    const blank = c === " " && (at < lead || at === text.length - 1);
-    if (blank || c === "\n" || c === "\t" || c === "\r") {
-      const last = out[out.length - 1];
-      if (last && last.mark) last.text += MARKS[c];
-      else out.push({ text: MARKS[c], mark: true });
-      at += 1;
-      continue;
-    }
-    let end = at + 1;
-    while (end < text.length && !"\n\t\r".includes(text[end]) && !(text[end] === " " && end === text.length - 1)) end += 1;
-    out.push({ text: seen(text.slice(at, end)), mark: false });
-    at = end;
-  }
-  return out;
+  return text.split(/([\u2423\u23ce\u2192]+)/).filter(Boolean).map((part) => ({ text: part, mark: /^[\u2423\u23ce\u2192]/.test(part) }));
 }
 const plain = (text) => pieces(text).map((p) => p.text).join("");
 

@@ -78,7 +78,7 @@ function drawChoices(list, step, node) {
     row.querySelector("i").style.width = there ? `${Math.max(p * 100, 0.5)}%` : "0";
     if (!there) {
       say(row.querySelector(".p"), "");
-      if (i === 0) who.append(step && node !== null ? "Not known: the target has not seen this node." : "");
+      if (i === 0) who.append(step && node !== null ? "Not known: not verified." : "");
       row.dataset.origin = "";
       return;
     }

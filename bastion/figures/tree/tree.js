@@ -78,7 +78,7 @@ function legend(width, height, step) {
     group.append(svg("text", { x: x + 12, y, class: "tick", "data-term": name }, name));
     x += 26 + name.length * 5.9;
   }
-  if (x + 150 < width) {
+  if (x + 240 < width) {
     group.append(svg("text", { x, y, class: "tick", "data-term": "path probability" }, "path probability"));
     x += 100;
     for (const p of [1, 0.1, 0.01]) {
@@ -106,9 +106,13 @@ function markNode(app) {
   if (element) element.setAttribute("tabindex", "0");
   const pinned = app.pinned === node.i;
   holder.classList.toggle("pinned", pinned);
-  over.append(svg("circle", { cx: node.x, cy: node.y, r: node.r + 3.5, class: pinned ? "ring pinned" : "ring" }));
+  for (const at of new Set([app.pinned, node.i])) {
+    const place = at === null ? null : app.plan.nodes[at];
+    if (place) over.append(svg("circle", { cx: place.x, cy: place.y, r: place.r + 3.5, class: at === app.pinned ? "ring pinned" : "ring" }));
+  }
   if (app.hovered === null && !pinned) return;
   for (let at = node.i; at > 0; at = step.parents[at]) {
+    if (app.plan.nodes[at].origin === "accepted") break; // the accepted path is seen as it is
     edges.append(svg("path", { d: edgePath(app.plan.nodes[step.parents[at]], app.plan.nodes[at]), class: "edge traced" }));
   }
   if (node.label) return;
