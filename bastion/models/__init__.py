@@ -3,13 +3,7 @@
 Names are imported on first use, so that fetching and listing presets need no torch.
 """
 
-import os
 from importlib import import_module
-
-# libgomp's idle threads spin by default: beside any other busy process on a small machine that
-# makes every kernel wait for a whole time slice (3.6 s a token instead of 0.35 s, measured on two
-# busy cores). The variable counts only when it is set before torch is imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _HOME = {
     "PRESETS": "presets",
