@@ -1,5 +1,5 @@
 # The app on a machine without a GPU. The model is fetched at the first start, into the volume.
-#   docker build -t bastion-studio . && docker run -p 8501:8501 -v bastion:/data bastion-studio
+#   docker build -t bastion-studio . && docker run -p 127.0.0.1:8501:8501 -v bastion:/data bastion-studio
 FROM python:3.11-slim
 
 RUN useradd --create-home --uid 1000 bastion && mkdir /data && chown bastion /data
