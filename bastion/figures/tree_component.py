@@ -18,7 +18,8 @@ How a page mounts it (streamlit's components v2):
   `start=0`. Nothing is lost when an update is: the component reports `have` after every 16 new
   steps of a live run, and at once when `start` lies past what it holds. Sending every step every
   time is also right, only larger (some 8 kB a step of 16 nodes, 14 kB of 64, the 64 past the stop included).
-- Make each step's payload once, when its event arrives, and keep it: they never change.
+- Make each step's payload once, when its event arrives, with the run's text pieces of that step, and
+  keep it: they never change.
 """
 
 from __future__ import annotations

@@ -229,10 +229,10 @@ function drawAcceptance(app) {
     { ...PAD, right: PAD.right + histogram });
   hereLine(chart, step);
   const fade = Math.min(Math.max(90 / series.length, 0.35), 0.8);
-  for (const s of series) {
-    chart.drawing.append(svg("circle", { cx: chart.sx(s.i), cy: chart.sy(s.length), r: s.i === step.i ? 3.5 : 2, class: s.i === step.i ? "dot here-dot" : "dot length", "fill-opacity": s.i === step.i ? 1 : fade }));
-  }
+  const dots = series.map((s) => `M${(chart.sx(s.i) - 2).toFixed(1)} ${chart.sy(s.length).toFixed(1)}a2 2 0 1 0 4 0a2 2 0 1 0 -4 0`);
+  chart.drawing.append(svg("path", { d: dots.join(""), class: "dot length", "fill-opacity": fade }));
   chart.drawing.append(line(series.map((s) => [chart.sx(s.i), chart.sy(s.tau)]), { class: "series tau measured" }));
+  if (step.kind !== "prefill") chart.drawing.append(svg("circle", { cx: chart.sx(step.i), cy: chart.sy(now.length), r: 3.5, class: "dot here-dot" }));
   drawHistogram(app, chart, upto, histogram);
   app.stepCharts.set("acceptance", chart);
 }

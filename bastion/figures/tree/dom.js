@@ -10,7 +10,7 @@ function attributes(node, values) {
 }
 function fill(node, children) {
   for (const child of children) {
-    if (child === null || child === undefined) continue;
+    if (child === null || child === undefined || child === "") continue;
     node.append(typeof child === "string" ? document.createTextNode(child) : child);
   }
   return node;

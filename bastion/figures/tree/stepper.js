@@ -73,19 +73,23 @@ function drawStrip(app) {
   const base = height - 3;
   drawing.append(svg("line", { x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5, class: "axis" }));
   const wide = Math.max(pitch - (pitch > 4 ? 1.5 : 0.4), 0.8);
+  // One path a kind, however many steps; the selected step's bars are drawn over them.
+  const bars = { prefill: "", accepted: "", bonus: "" };
+  const chosen = { ...bars };
   steps.forEach((step, k) => {
-    const group = svg("g", { class: k === app.selected ? "bar-step selected" : "bar-step" });
-    const x = 1 + k * pitch;
-    if (step.kind === "prefill") {
-      group.append(svg("rect", { x, y: base - unit, width: wide, height: unit, class: "bar-prefill" }));
-    } else {
-      const bonus = step.words.length >= step.accepted.length ? 1 : 0;
-      const drafted = (step.words.length - bonus) * unit;
-      if (drafted > 0) group.append(svg("rect", { x, y: base - drafted, width: wide, height: drafted, class: "bar-accepted" }));
-      if (bonus) group.append(svg("rect", { x, y: base - drafted - unit, width: wide, height: unit - 0.75, class: "bar-bonus" }));
-    }
-    drawing.append(group);
+    const paths = k === app.selected ? chosen : bars;
+    const bar = (kind, from, tall) => {
+      if (tall > 0) paths[kind] += `M${(1 + k * pitch).toFixed(2)} ${(base - from).toFixed(2)}v${-tall.toFixed(2)}h${wide.toFixed(2)}v${tall.toFixed(2)}Z`;
+    };
+    if (step.kind === "prefill") return bar("prefill", 0, unit);
+    const bonus = step.words.length >= step.accepted.length ? 1 : 0;
+    const drafted = (step.words.length - bonus) * unit;
+    bar("accepted", 0, drafted);
+    if (bonus) bar("bonus", drafted + (drafted ? 0.75 : 0), unit - 0.75);
   });
+  for (const [paths, kind] of [[bars, "bars"], [chosen, "bars selected"]]) {
+    drawing.append(svg("g", { class: kind }, ...Object.entries(paths).map(([origin, d]) => d && svg("path", { d, class: "bar-" + origin }))));
+  }
   if (steps.length) {
     const x = 1 + app.selected * pitch + wide / 2;
     drawing.append(svg("path", { d: `M${x - 3.5} ${height}L${x} ${height - 4}L${x + 3.5} ${height}Z`, class: "pointer" }));
