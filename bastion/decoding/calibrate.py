@@ -33,7 +33,9 @@ QUICK_NODES_GPU = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
 FULL_NODES_GPU = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512, 768, 1024)
 QUICK_CONTEXTS = (64, 256, 768)
 FULL_CONTEXTS = (64, 256, 512, 1024, 2048)
-QUICK_ROUNDS, FULL_ROUNDS = 5, 9
+QUICK_ROUNDS, FULL_ROUNDS = 7, 15
+QUICK_SECONDS, FULL_SECONDS = 20.0, 150.0
+"""No round of probes begins later than this, so that a busy machine makes a rougher fit, not a longer wait."""
 PROBE_DEPTH = 7
 PROFILED_STEPS = 12
 
@@ -50,7 +52,10 @@ def calibrate(pair: Pair, quick: bool = False, progress: Progress | None = None)
     say("Measuring the device's peaks", 0.0)
     peaks = measure_peaks(pair.device, pair.dtype)
     nodes, contexts, rounds = probe_grid(pair, quick)
-    probes = probe_verify(pair.target, nodes, contexts, rounds, lambda share: say("Timing verification", 0.1 + 0.8 * share))
+    probes = probe_verify(
+        pair.target, nodes, contexts, rounds, QUICK_SECONDS if quick else FULL_SECONDS,
+        lambda share: say("Timing verification", 0.1 + 0.8 * share),
+    )
     say("Timing the drafter", 0.92)
     draft_seconds, other_seconds = profile_steps(pair)
     calibration = make_calibration(
@@ -91,9 +96,17 @@ def probe_grid(pair: Pair, quick: bool) -> tuple[list[int], list[int], int]:
 
 @torch.inference_mode()
 def probe_verify(
-    target: Target, nodes: list[int], contexts: list[int], rounds: int, progress: Callable[[float], None]
+    target: Target,
+    nodes: list[int],
+    contexts: list[int],
+    rounds: int,
+    within: float,
+    progress: Callable[[float], None],
 ) -> list[tuple[int, int, float]]:
-    """(nodes, context, median seconds) of real tree forwards behind a context of random tokens."""
+    """(nodes, context, median seconds) of real tree forwards behind a context of random tokens.
+
+    At most `rounds` visits to every point, none begun when `within` seconds have passed (one is always made).
+    """
     random = np.random.default_rng(0)
     cache = target.new_cache(max(contexts) + max(nodes))
     target.prefill(random.integers(target.vocab_size, size=max(contexts)).tolist(), cache)
@@ -102,8 +115,12 @@ def probe_verify(
     seconds: dict[tuple[int, int], list[float]] = {point: [] for point in points}
     for size, context in ((max(nodes), contexts[0]), (1, contexts[0])):  # warm both ends, untimed
         _time_forward(target, trees[size], cache, context)
+    begun = time.perf_counter()
     for done in range(rounds):
-        progress(done / rounds)
+        spent = (time.perf_counter() - begun) / within
+        if done and spent >= 1.0:
+            break
+        progress(max(done / rounds, spent))
         for place in random.permutation(len(points)):
             size, context = points[place]
             seconds[size, context].append(_time_forward(target, trees[size], cache, context))

@@ -66,6 +66,7 @@ class KVCache(Cache):
         """Committed positions."""
         return self.layers[0].length
 
+    @torch.inference_mode()
     def commit(self, rows: torch.Tensor | int) -> None:
         """Keep some of the rows that the last forward wrote, in the order given.
 

@@ -1,0 +1,131 @@
+"""The target over trees, and the cache that commits in place."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bastion.decoding import decode
+from bastion.decoding.loop import _Decoding
+from bastion.trees import DraftMarginals, FixedBudget, grow_best_first
+from tests.tiny_pair import tiny_pair
+
+PAIR = tiny_pair(vocab=11, block=5, positions=256)
+
+
+def fresh_prefill(ids):
+    """Features, and every layer's keys and values, of a plain causal pass over `ids`."""
+    cache = PAIR.target.new_cache(len(ids))
+    output = PAIR.target.prefill(ids, cache)
+    return output, cache
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.integers(0, 10), min_size=1, max_size=30),
+    st.integers(1, 24),
+    st.integers(0, 2**32 - 1),
+)
+def test_committing_any_path_of_any_tree_equals_a_fresh_prefill(prompt, nodes, seed):
+    random = np.random.default_rng(seed)
+    scores = np.sort(random.normal(size=(4, 11)))[:, ::-1]
+    log_probs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    ids = np.stack([random.permutation(11) for _ in range(4)])
+    tree = grow_best_first(DraftMarginals(ids, log_probs), int(random.integers(11)), FixedBudget(nodes))
+    target = PAIR.target
+    cache = target.new_cache(len(prompt) + tree.nodes)
+    target.prefill(prompt, cache)
+    inputs = target.tree_inputs(tree.token_ids, tree.depths, tree.ancestor_mask(), cache.length)
+    output = target.forward(*inputs, cache)
+    path = tree.path(int(random.integers(tree.nodes)))
+    cache.commit(torch.from_numpy(path))
+    whole = [*prompt, *tree.token_ids[path].tolist()]
+    expected, fresh = fresh_prefill(whole)
+    assert cache.length == fresh.length == len(whole)
+    for ours, theirs in zip(cache.layers, fresh.layers, strict=True):
+        for name in ("keys", "values"):
+            left, right = (getattr(layer, name)[:, :, : len(whole)] for layer in (ours, theirs))
+            torch.testing.assert_close(left, right, atol=1e-9, rtol=0)
+    # logits and features at the accepted nodes are those of the plain sequence, too
+    torch.testing.assert_close(output.logits[path[-1]], expected.logits[0], atol=1e-9, rtol=0)
+    torch.testing.assert_close(output.features[0, path], expected.features[0, len(prompt) :], atol=1e-9, rtol=0)
+
+
+def test_after_every_step_the_cache_is_that_of_the_committed_tokens():
+    prompt = [1, 2, 3, 4]
+    run = decode(PAIR, prompt, "ddtree:9", temperature=1.0, max_new_tokens=30, seed=1)
+    run.close()
+    from bastion.decoding.methods import resolve_method
+    from bastion.decoding.sampling import Sampling, SeededDraws
+
+    decoding = _Decoding(PAIR, prompt, resolve_method("ddtree:9"), Sampling(1.0), 30, frozenset(), SeededDraws(1), False, None)
+    ids = list(prompt)
+    buffers = None
+    for step in decoding.records():
+        ids += step.emitted
+        if decoding.finished:
+            break
+        committed = ids[: decoding.cache.length]
+        assert len(committed) == len(ids) - 1  # all but the root of the next step
+        expected, fresh = fresh_prefill(committed)
+        for ours, theirs in zip(decoding.cache.layers, fresh.layers, strict=True):
+            torch.testing.assert_close(ours.keys[:, :, : len(committed)], theirs.keys, atol=1e-9, rtol=0)
+        count = decoding.features.shape[1]
+        torch.testing.assert_close(decoding.features[0], expected.features[0, -count:], atol=1e-9, rtol=0)
+        where = [layer.keys.data_ptr() for layer in decoding.cache.layers]
+        assert buffers in (None, where), "a buffer was allocated anew"
+        buffers = where
+
+
+def test_a_prompt_longer_than_one_chunk_reads_as_one_pass(monkeypatch):
+    ids = np.random.default_rng(0).integers(11, size=50).tolist()
+    whole, _ = fresh_prefill(ids)
+    monkeypatch.setattr("bastion.models.target.PREFILL_CHUNK", 16)
+    chunked, cache = fresh_prefill(ids)
+    assert cache.length == 50
+    torch.testing.assert_close(chunked.logits, whole.logits, atol=1e-9, rtol=0)
+    torch.testing.assert_close(chunked.features, whole.features, atol=1e-9, rtol=0)
+
+
+def test_features_are_the_librarys_hidden_states_behind_each_layer():
+    from tests.tiny_pair import tiny_pair
+
+    pair = tiny_pair(vocab=11, positions=64)
+    ids = [3, 1, 4, 1, 5]
+    mask = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
+    with torch.inference_mode():
+        states = pair.target.model(torch.tensor([ids]), attention_mask=mask, use_cache=False, output_hidden_states=True).hidden_states
+    for layers in ((0, 2), (1,), (2, 0, 1)):
+        pair.target.watch(layers)
+        features = pair.target.prefill(ids, pair.target.new_cache(8)).features
+        expected = torch.cat([states[layer + 1] for layer in layers], dim=-1)
+        torch.testing.assert_close(features, expected, atol=1e-12, rtol=0)
+    pair.target.watch(())
+    assert pair.target.prefill(ids, pair.target.new_cache(8)).features is None
+
+
+def test_a_models_own_norm_and_the_quick_one_agree():
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+    from bastion.models.quick_modules import FusedRMSNorm
+
+    norm = LlamaRMSNorm(32, eps=1e-5)
+    torch.nn.init.uniform_(norm.weight)
+    x = torch.randn(2, 3, 32)
+    torch.testing.assert_close(FusedRMSNorm(norm)(x), norm(x))
+
+
+def test_packed_layers_agree_with_plain_ones():
+    from bastion.models.quick_modules import PackedLinear, packing_works, quicken
+
+    assert not packing_works(torch.float64) and not packing_works(torch.float32)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.SiLU(), torch.nn.Linear(96, 32, bias=False))
+    model = model.to(torch.bfloat16).requires_grad_(False)
+    x = torch.randn(1, 7, 64).to(torch.bfloat16)
+    with torch.inference_mode():
+        expected = model(x)
+        quick = quicken(model)
+        torch.testing.assert_close(quick(x), expected, atol=2e-2, rtol=2e-2)
+    assert isinstance(quick[0], PackedLinear) == packing_works(torch.bfloat16)
