@@ -9,6 +9,10 @@ st.set_page_config(
     menu_items={"About": "Speculative decoding with draft trees, every step on show."},
 )
 
+# Streamlit's own running sign says neither what it waits for nor for how long, and its "Stop" stands
+# beside the Stop of a decode and does something else.
+st.html("<style>[data-testid=stStatusWidget], [data-testid=stHeader] [kind=header] {display: none}</style>")
+
 page = st.navigation({"BASTION Studio": [
     st.Page("pages/explore.py", title="Explore", url_path="explore", default=True),
     st.Page("pages/terms.py", title="Terms", url_path="terms"),

@@ -27,7 +27,7 @@ prompt_form(shown, engine=ready)
 if problem:
     st.error(problem)
 elif shown is None:
-    st.markdown("##### Type a prompt and press Decode, or start from an example.")
+    st.subheader("Type a prompt and press Decode, or start from an example", anchor=False)
     st.markdown("Each step of the decode is drawn as it happens: the tree that the drafter proposed, why it stopped "
                 "growing, what the target accepted, and what that cost. Finished runs are kept; their link opens "
                 "them again.")

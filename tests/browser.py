@@ -11,11 +11,11 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from bastion.errors import UserError
-from bastion.home import home
+from bastion.home import calibrations_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -31,16 +31,11 @@ def find_browser() -> str:
     pytest.fail("No Chromium here: install the package `chromium`, or set BASTION_CHROMIUM to its path.")
 
 
-def default_model_home(folder: Path) -> Path:
-    """A BASTION_HOME with the machine's models and calibrations and no runs; fails when there is no model."""
-    from bastion.models.fetch import fetch_default
-    try:
-        fetch_default()
-    except UserError as error:
-        pytest.fail(f"The end-to-end tests need the default model. {error}")
-    for shared in ("models", "calibrations"):
-        (home() / shared).mkdir(parents=True, exist_ok=True)
-        (folder / shared).symlink_to((home() / shared).resolve(), target_is_directory=True)
+def studio_home(folder: Path, default_model: Path) -> Path:
+    """A BASTION_HOME with the default model, the calibrations of this test session, and no runs."""
+    calibrations_dir().mkdir(parents=True, exist_ok=True)
+    (folder / "models").symlink_to(default_model.parent.resolve(), target_is_directory=True)
+    (folder / "calibrations").symlink_to(calibrations_dir().resolve(), target_is_directory=True)
     return folder
 
 
@@ -82,3 +77,67 @@ class StudioServer:
 
     def runs(self) -> Path:
         return self.home / "runs"
+
+
+class Screen:
+    """One tab: the page, with every error of its console and every dialog kept for the test to look at."""
+
+    def __init__(self, browser, server: StudioServer, width: int = 1440, height: int = 1000) -> None:
+        self.server = server
+        self.context = browser.new_context(viewport={"width": width, "height": height})
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(30_000)
+        self.errors: list[str] = []
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
+
+    def open(self, **query: str) -> None:
+        self.page.goto(f"{self.server.url}/?{urlencode(query)}")
+        # The first page of a server imports torch, which takes a while on a busy machine.
+        self.page.get_by_role("combobox", name="Method").wait_for(timeout=240_000)
+
+    def choose(self, method: str, tokens: int) -> None:
+        self.page.get_by_role("combobox", name="Method").click()
+        self.page.get_by_role("option", name=method, exact=True).click()
+        field = self.page.get_by_label("New tokens, at most")
+        field.fill(str(tokens))
+        field.press("Enter")
+
+    def decode(self, prompt: str) -> str:
+        """Type the prompt, press Decode, and return the id of the run that the link then holds."""
+        before = self.run_id()
+        self.prompt().fill(prompt)
+        self.press("Decode")
+        self.until(lambda: self.run_id() not in ("", before))
+        return self.run_id()
+
+    def press(self, button: str) -> None:
+        self.page.get_by_test_id("stMain").get_by_role("button", name=button, exact=True).click()
+
+    def prompt(self):
+        return self.page.get_by_role("textbox", name="Prompt")
+
+    def query(self) -> dict[str, str]:
+        return dict(parse_qsl(urlsplit(self.page.url).query))
+
+    def run_id(self) -> str:
+        return self.query().get("run", "")
+
+    def status(self) -> str:
+        return self.page.locator(".st-key-status").inner_text()
+
+    def part(self, test_id: str):
+        return self.page.get_by_test_id(test_id)
+
+    def until(self, holds, seconds: float = 240) -> None:
+        """Wait until `holds()` is true; errors while the page is being redrawn count as not yet."""
+        end, last = time.monotonic() + seconds, None
+        while time.monotonic() < end:
+            try:
+                if holds():
+                    return
+            except Exception as error:
+                last = error
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"waited {seconds} s; the page says: {self.page.locator('body').inner_text()[:1500]} {last or ''}")

@@ -176,6 +176,9 @@ class Job:
 
     def ask_to_stop(self) -> None:
         self._stop.set()
+        with self._lock:
+            if self._state not in FINAL:
+                self._progress = replace(self._progress, words="Stopping", seconds_left=None)
 
     @property
     def asked_to_stop(self) -> bool:
