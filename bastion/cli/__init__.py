@@ -19,7 +19,8 @@ from bastion.cli.compare import compare
 from bastion.cli.fetch import fetch
 from bastion.cli.generate import generate
 from bastion.cli.runs import runs
-from bastion.cli.unbuilt import bench, doctor, train
+from bastion.cli.train import train
+from bastion.cli.unbuilt import bench, doctor
 from bastion.errors import UserError
 
 BAD_INPUT = 2

@@ -19,4 +19,3 @@ def _refusing(name: str, purpose: str, instead: str) -> click.Command:
 
 bench = _refusing("bench", "Measure every method on the published prompt sets.", "use `bastion compare` meanwhile")
 doctor = _refusing("doctor", "Check this installation.", "`bastion fetch` checks the model and `bastion calibrate` the device")
-train = _refusing("train", "Train a DFlash drafter for a target.", "the shipped drafter needs no training")

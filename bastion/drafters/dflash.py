@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from bastion.errors import UserError
-from bastion.models.attention import grouped_attention
+from bastion.models.attention import grouped_attention, trainable_attention
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,10 @@ class DFlashAttention(nn.Module):
         v = split(self.v_proj(both)).transpose(1, 2)
         if cache is not None:
             k, v = cache.append(layer, k, v)
-        mixed, _ = grouped_attention(self, q, k, v, mask)
+        if self.training:
+            mixed = trainable_attention(q, k, v, mask)
+        else:
+            mixed, _ = grouped_attention(self, q, k, v, mask)
         return self.o_proj(mixed.flatten(2))
 
 

@@ -9,6 +9,7 @@ mask has the size of the tree and not of the context.
 from __future__ import annotations
 
 import torch
+from torch.nn import functional as F
 from transformers import AttentionInterface
 
 NAME = "bastion"
@@ -28,8 +29,7 @@ def grouped_attention(
 
     `attention_mask` is additive, [b or 1, 1, n, w] with w <= L, and belongs to the last w keys;
     the L - w keys before them are visible to every query. None hides nothing. Returns
-    [b, n, heads, d]. The softmax runs in float32, or float64
-    for float64 models.
+    [b, n, heads, d]. The softmax runs in float32, or float64 for float64 models.
     """
     batch, heads, n, dim = query.shape
     kv_heads = key.shape[1]
@@ -44,15 +44,26 @@ def grouped_attention(
         scores = torch.tanh(scores / softcap) * softcap
     if attention_mask is not None:
         width = attention_mask.shape[-1]
-        grouped = scores.view(batch, kv_heads, group, n, -1)
-        if width == grouped.shape[-1]:
-            # out of place: training differentiates through a mask of full width
-            scores = (grouped + attention_mask.unsqueeze(2)).reshape(scores.shape)
-        else:
-            grouped[..., -width:] += attention_mask.unsqueeze(2)
+        scores.view(batch, kv_heads, group, n, -1)[..., -width:] += attention_mask.unsqueeze(2)
     weights = torch.softmax(scores, dim=-1).to(value.dtype)
     mixed = torch.matmul(weights, value).view(batch, heads, n, dim)
     return mixed.transpose(1, 2).contiguous(), None
+
+
+def trainable_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor
+) -> torch.Tensor:
+    """The same result through torch's fused kernel, which has a backward pass that stores no scores.
+
+    Shapes as in `grouped_attention`, but the mask is of full width, [b, 1, n, L].
+    """
+    batch, heads, n, dim = query.shape
+    kv_heads = key.shape[1]
+    group = heads // kv_heads
+    folded = query.reshape(batch, kv_heads, group * n, dim)
+    mask = attention_mask.to(query.dtype).repeat(1, 1, group, 1)
+    mixed = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask)
+    return mixed.view(batch, heads, n, dim).transpose(1, 2)
 
 
 def register() -> str:

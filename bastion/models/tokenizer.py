@@ -54,6 +54,18 @@ class Tokenizer:
         except Exception as error:  # a template is a program of the model's author and raises what it likes
             raise UserError(f"The model's chat template refuses these messages: {error}") from None
 
+    def encode_opening(self, text: str) -> list[int]:
+        """Ids of a user's message that is not finished, for the model itself to go on with."""
+        if not self.has_chat_template:
+            return self.encode_text(text)
+        return self.backend.apply_chat_template(
+            [{"role": "user", "content": _encodable(text)}],
+            continue_final_message=True,
+            tokenize=True,
+            return_dict=False,
+            sanitize_control_tokens=True,
+        )
+
     def encode_text(self, text: str) -> list[int]:
         """Ids of plain text to continue, led by the model's own start token where it has one."""
         return self.backend(_encodable(text), split_special_tokens=True)["input_ids"]

@@ -17,19 +17,7 @@ import torch
 from bastion.drafters.training.continuations import batches_by_length, continue_batch, features_of_texts
 from bastion.drafters.training.prompts import NearDuplicates, Opener, Prompt
 from bastion.drafters.training.shards import Dialogue, write_shard
-
-
-@dataclass(frozen=True)
-class ChatFrame:
-    """The ids a chat template puts before and after one user turn, and the tokenizer's plain encoding."""
-
-    head: list[int]
-    tail: list[int]
-    encode: Callable[[str], list[int]]
-    decode: Callable[[list[int]], str]
-
-    def wrap(self, text: str) -> list[int]:
-        return [*self.head, *self.encode(text), *self.tail]
+from bastion.models.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -37,16 +25,16 @@ class Teacher:
     """The target as a source of answers."""
 
     model: torch.nn.Module
+    tokenizer: Tokenizer
     layer_ids: tuple[int, ...]
     stop_ids: frozenset[int]
-    frame: ChatFrame
     max_new_tokens: int = 144
     batch: int = 64
 
 
 def answers(teacher: Teacher, prompts: list[Prompt]) -> Iterator[Dialogue]:
     """Greedy answers with features to all prompts, in batches of similar length."""
-    ids = [teacher.frame.wrap(prompt.text) for prompt in prompts]
+    ids = [teacher.tokenizer.encode_prompt(prompt.text) for prompt in prompts]
     for chosen in batches_by_length([len(i) for i in ids], teacher.batch):
         batch = [ids[i] for i in chosen]
         done = continue_batch(teacher.model, batch, teacher.max_new_tokens, teacher.stop_ids, teacher.layer_ids)
@@ -70,12 +58,12 @@ def write_turns(
     teacher: Teacher, openers: list[Opener], avoid: NearDuplicates, seed: int, longest: int = 96
 ) -> list[Prompt]:
     """User turns that the target writes itself from their first words; unfinished or near ones are dropped."""
-    user_turn = [[*teacher.frame.head, *teacher.frame.encode(opener.text)] for opener in openers]
+    user_turn = [teacher.tokenizer.encode_opening(opener.text) for opener in openers]
     written = continue_batch(teacher.model, user_turn, longest, teacher.stop_ids, top_p=0.95, seed=seed)
     turns = []
     for number, (opener, answer) in enumerate(zip(openers, written, strict=True)):
         finished = answer.ids[-1] in teacher.stop_ids
-        body = teacher.frame.decode(answer.ids[:-1] if finished else answer.ids)
+        body = teacher.tokenizer.decode(answer.ids[:-1] if finished else answer.ids)
         if opener.until and opener.until in body:
             body, finished = body[: body.index(opener.until) + len(opener.until)], True
         text = (opener.text + body).rstrip() + opener.closing
@@ -106,10 +94,11 @@ def gather(
             write_shard(folder / f"{worker}-{number:04d}.safetensors", pending)
             pending, number = [], number + 1
             rate = tokens / (time.monotonic() - started)
-            say(f"{worker}: {tokens:,} answer tokens, {rate:.0f}/s, {max(0, goal_tokens - tokens) / rate / 60:.0f} min to go")
+            left = max(0, goal_tokens - tokens) / rate
+            say(f"{worker}: {tokens:,} answer tokens, {rate:.0f}/s, {left / 60:.0f} min to the goal")
         if tokens >= goal_tokens:
             return tokens
-    if pending:
+    if pending:  # the source ran dry below the goal
         write_shard(folder / f"{worker}-{number:04d}.safetensors", pending)
     return tokens
 

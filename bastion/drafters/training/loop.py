@@ -32,8 +32,8 @@ class Plan:
     """What a training run does. Time counts training steps only, over all resumed parts."""
 
     minutes: float
-    dialogues_per_step: int = 8
-    anchors_per_dialogue: int = 32
+    dialogues_per_step: int = 16
+    anchors_per_dialogue: int = 16
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     warmup: float = 0.02
@@ -157,6 +157,7 @@ def train(
         lr=plan.learning_rate, betas=(0.9, 0.98), foreach=True,
     )
     progress = load_state(folder, drafter, optimizer)
+    drafter.train()
     rng = random.Random(plan.seed + progress.step)
     vocabulary = SampledVocabulary(token_counts(reader, embedding.shape[0]), seed=plan.seed + progress.step)
     weights = depth_weights(drafter.config.depth, plan.depth_decay)
@@ -183,7 +184,7 @@ def train(
                 group["lr"] = rate
             with compute:
                 hidden = drafter(
-                    embedding[batch.block_ids.to(device)], batch.context.to(device), batch.positions.to(device),
+                    embedding[batch.block_ids.to(device)].to(dtype), batch.context.to(device, dtype), batch.positions.to(device),
                     attention_mask=batch.mask.to(device),
                 )
                 hidden = hidden.view(count, -1, c.block_size, c.hidden_size)[:, :, 1:]
@@ -209,11 +210,14 @@ def train(
                     f"{speed:,.0f} positions/s, {left:.0f} min left")
             if progress.seconds - last_eval > plan.evaluate_every * 60 or progress.seconds >= plan.minutes * 60:
                 last_eval = progress.seconds
+                drafter.eval()
                 tau = acceptance(drafter, embedding, head, held_out)
+                drafter.train()
                 progress.best = max(progress.best, tau[16])
                 print(json.dumps({"step": progress.step, "minutes": round(progress.seconds / 60, 2), "held_out_tau": tau}), file=log, flush=True)
                 say(f"held out: tau {tau[0]:.3f} on the single path, {tau[16]:.3f} with 16 nodes")
                 save_state(folder, drafter, optimizer, progress)
                 save_dflash(drafter, folder)
     log.close()
+    drafter.eval()
     return progress

@@ -1,0 +1,79 @@
+"""`bastion train`: a DFlash drafter for a target, from a file of prompts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bastion.cli.options import DEFAULT_PRESET, json_option
+from bastion.cli.output import check_json_file, write_json
+from bastion.errors import UserError
+
+
+def _numbers(_context, _option, text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    from bastion.cli.options import token_ids
+
+    return tuple(token_ids(text, "--feature-layers"))
+
+
+@click.command()
+@click.option("--target", metavar="X", default=DEFAULT_PRESET, show_default=True, help="Target: the default preset, a folder or a hub name.")
+@click.option("--prompts", metavar="FILE", type=click.Path(path_type=Path), multiple=True, required=True,
+              help="JSON lines with `prompt` or `turns`, or ready dialogues with `prompt_ids` and `output_ids`. Repeatable.")
+@click.option("--openers", metavar="FILE", type=click.Path(path_type=Path), help="JSON lines with the first words of user turns for the target to write.")
+@click.option("--avoid", metavar="FILE", type=click.Path(path_type=Path), multiple=True, help="Prompts to measure on: nothing near them is trained on. Repeatable.")
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), required=True, help="Folder of the drafter, its log and its data; continued when it exists.")
+@click.option("--answer-tokens", type=click.IntRange(min=1), default=2_000_000, show_default=True, help="Gather this many answer tokens first.")
+@click.option("--max-new-tokens", type=click.IntRange(min=2), default=144, show_default=True, help="Longest answer.")
+@click.option("--batch", type=click.IntRange(min=1), default=64, show_default=True, help="Prompts answered at once.")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Minutes of training, all parts together.")
+@click.option("--layers", type=click.IntRange(min=1), default=4, show_default=True, help="Layers of the drafter.")
+@click.option("--block-size", type=click.IntRange(min=2), default=8, show_default=True, help="The anchor and the positions drafted behind it.")
+@click.option("--feature-layers", callback=_numbers, metavar="A,B,C", help="Target layers the drafter reads.  [default: five, evenly spaced]")
+@click.option("--mask-id", type=click.IntRange(min=0), help="Token id that marks slots to fill.  [default: the last spare special token]")
+@click.option("--random-start", is_flag=True, help="Random weights in place of the target's last layers.")
+@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=1e-3, show_default=True)
+@click.option("--evaluate-every", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True, help="Minutes between held-out measurements.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
+@json_option
+def train(target, prompts, openers, avoid, out, answer_tokens, max_new_tokens, batch, minutes, layers, block_size,
+          feature_layers, mask_id, random_start, learning_rate, evaluate_every, seed, device, json_file) -> None:
+    """Train a DFlash drafter: the target answers prompts, the drafter learns to guess ahead.
+
+    Interrupt it any time; the same command goes on where it stopped.
+    """
+    check_json_file(json_file)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The folder {out} cannot be made ({error.strerror}); give another --out.") from error
+    from bastion.drafters.training.loop import Plan
+    from bastion.drafters.training.run import TrainingJob, run
+
+    job = TrainingJob(
+        target=_folder_of(target), prompts=prompts, out=out, openers=openers, avoid=avoid, answer_tokens=answer_tokens,
+        max_new_tokens=max_new_tokens, batch=batch, layers=layers, block_size=block_size, feature_layers=feature_layers,
+        mask_token_id=mask_id, random_start=random_start,
+        plan=Plan(minutes=minutes, learning_rate=learning_rate, evaluate_every=evaluate_every, seed=seed),
+    )
+    result = run(job, device=device, say=lambda words: click.echo(words, err=json_file == "-"))
+    if json_file is not None:
+        write_json(result, json_file)
+
+
+def _folder_of(target: str) -> str:
+    if target != DEFAULT_PRESET:
+        return target
+    from bastion.models.fetch import default_model_ready, fetch_default
+
+    return str(fetch_default()) if not default_model_ready() else _default_folder()
+
+
+def _default_folder() -> str:
+    from bastion.models.presets import PRESETS
+
+    return PRESETS[DEFAULT_PRESET].target
