@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from bastion.models.target import TargetOutput
 from bastion.models.top_k import top_k
 from bastion.step import StepRecord
 from bastion.trees import DraftMarginals
+
+log = logging.getLogger(__name__)
 
 Prompt = str | Sequence[int] | Sequence[dict[str, str]]
 
@@ -59,11 +62,9 @@ def decode(
     )
     if method.marginals and pair.drafter is None:
         raise UserError(f"The method {method.name} needs a drafter and this pair has none; use ar, or load a drafter.")
-    calibration = None
-    if method.marginals:
-        calibration = find_or_make_calibration(pair, method, on_notice)
-        if isinstance(method, Bastion) and method.calibration is None:
-            method = method.calibrated(calibration)
+    calibration = find_or_make_calibration(pair, method, on_notice)
+    if isinstance(method, Bastion) and method.calibration is None:
+        method = method.calibrated(calibration)
     run = _Decoding(
         pair, prompt_ids, method, sampling, max_new_tokens, stops, draws or SeededDraws(seed), trace, calibration
     )
@@ -98,7 +99,11 @@ def find_or_make_calibration(
         return method.calibration
     from bastion.decoding.calibrate import calibrate, stored_calibration
 
-    found = stored_calibration(pair)
+    try:
+        found = stored_calibration(pair)
+    except UserError as damaged:
+        log.warning("%s", damaged)
+        found = None
     if found is None and needs:
         if on_notice is not None:
             on_notice("Calibrating this device for this pair, once; it takes under a minute.")
