@@ -105,9 +105,10 @@ def _decode(job: Job, engine: Engine, store: Any, pair: Any, prompt_ids: list[in
         return texts
 
     job.enter(DECODING, "Reading the prompt")
+    steps = engine.decode(pair, prompt_ids, request)   # refuses what cannot be decoded before a run is begun
     info = {**job.view().info, "calibration": job.view().calibration or None}
     writer = store.create(info, run_id=job.id, text_of=text_of, decode=lambda ids: engine.text(pair, ids))
-    began, emitted, steps = time.monotonic(), 0, engine.decode(pair, prompt_ids, request)
+    began, emitted = time.monotonic(), 0
     try:
         for step in steps:
             job.step(step, writer.append(step))
