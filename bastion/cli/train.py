@@ -35,9 +35,9 @@ def _numbers(_context, _option, text: str | None) -> tuple[int, ...] | None:
 @click.option("--feature-layers", callback=_numbers, metavar="A,B,C", help="Target layers the drafter reads.  [default: five, evenly spaced]")
 @click.option("--mask-id", type=click.IntRange(min=0), help="Token id that marks slots to fill.  [default: the last spare special token]")
 @click.option("--random-start", is_flag=True, help="Random weights in place of the target's last layers.")
-@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=1e-3, show_default=True)
+@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=1e-3, show_default=True, help="Largest learning rate; it warms up and falls again.")
 @click.option("--evaluate-every", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True, help="Minutes between held-out measurements.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of data, order and weights.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
 @json_option
 def train(target, prompts, openers, avoid, out, answer_tokens, max_new_tokens, batch, minutes, layers, block_size,
