@@ -91,8 +91,11 @@ class CountingEngine:
         self.needs_calibration = False
         return {"made_at": "2026-01-01T00:00:00+00:00", "peaks_source": "measured"}
 
-    def decode(self, pair, prompt_ids, request):
+    def decode(self, pair, prompt_ids, request, on_read):
         try:
+            for done in range(0, len(prompt_ids), 2):
+                self._pass(f"read {done}")
+                on_read(done)
             first, wide = sum(prompt_ids), 1 if request.method == "ar" else 3
             yield record(0, "prefill", [first], prompt_ids[-1])
             done, index = 1, 1

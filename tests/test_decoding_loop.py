@@ -260,3 +260,21 @@ def test_two_decodes_may_take_turns(pair):
                 found[place].extend(step.emitted)
     assert found[0] == greedy(pair, 20)
     assert found[1] == greedy(pair, 20, [2, 2, 5])
+
+
+def test_reading_the_prompt_can_be_followed_and_given_up(monkeypatch):
+    import bastion.models.target as target_module
+
+    monkeypatch.setattr(target_module, "PREFILL_CHUNK", 4)
+    pair, heard = tiny_pair(), []
+    ids = [1, 2, 3, 4, 5, 0, 1, 2, 3, 4]
+    steps = list(decode(pair, ids, "ar", max_new_tokens=3, on_read=heard.append))
+    assert heard == [0, 4, 8]
+    monkeypatch.undo()
+    assert [s.emitted for s in steps] == [s.emitted for s in decode(pair, ids, "ar", max_new_tokens=3)]
+
+    def give_up(read):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(decode(pair, ids, "ar", max_new_tokens=3, on_read=give_up))

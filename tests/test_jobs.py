@@ -63,7 +63,9 @@ def test_events_tell_the_whole_story_once_and_in_order(jobs, engine):
     assert [e.number for e in events] == list(range(len(events)))
     assert [e.data["state"] for e in events if e.kind == "state"] == ["loading model", "calibrating", "decoding", "done"]
     assert [e.data.index for e in events if e.kind == "step"] == [0, 1, 2]
-    assert [e.data["words"] for e in events if e.kind == "progress"][:3] == [f"probe {k} of 3" for k in (1, 2, 3)]
+    assert [e.data["words"] for e in events if e.kind == "progress"] == [
+        "probe 1 of 3", "probe 2 of 3", "probe 3 of 3", "Reading the prompt, 0 of 2 tokens", "1 of at most 7 tokens",
+        "4 of at most 7 tokens", "7 of at most 7 tokens"]
     assert jobs.events(job_id, events[-2].number) == events[-2:] and jobs.events(job_id, len(events)) == []
     with pytest.raises(UserError, match="No job nothing"):
         jobs.events("nothing")
@@ -126,11 +128,11 @@ def test_a_running_decode_stops_within_a_step_and_keeps_its_steps(jobs, engine):
     assert jobs.view(job_id).state == "cancelled"
 
 
-@pytest.mark.parametrize("place", ["load", "probe 1"])
+@pytest.mark.parametrize("place", ["load", "probe 1", "read 2"])
 def test_stopping_before_the_first_token_leaves_no_run(jobs, engine, place):
     engine.needs_calibration = True
     engine.hold(place)
-    job_id = jobs.submit(DecodeRequest("ab"))
+    job_id = jobs.submit(DecodeRequest("a long prompt"))
     engine.reached(place)
     jobs.cancel(job_id)
     engine.release(place)

@@ -42,13 +42,15 @@ def decode(
     *,
     draws: Draws | None = None,
     on_notice: Callable[[str], None] | None = None,
+    on_read: Callable[[int], None] | None = None,
 ) -> Iterator[StepRecord]:
     """Yield a record of the prefill, then of every step as soon as it is done.
 
     The prompt is text (one user message), messages, or token ids. Decoding ends with a stop token
     (the pair's own unless given; it is emitted), after `max_new_tokens`, or when the model's
     positions are full. `draws` replaces the seeded source of randomness; `on_notice` hears of a
-    calibration being made. Everything is checked here, before the first record: UserError.
+    calibration being made; `on_read` hears how many tokens of the prompt have been read, and may
+    raise to give up. Everything is checked here, before the first record: UserError.
     """
     method = resolve_method(method)
     sampling = Sampling(temperature, top_p, top_k)
@@ -66,7 +68,8 @@ def decode(
     if isinstance(method, Bastion) and method.calibration is None:
         method = method.calibrated(calibration)
     run = _Decoding(
-        pair, prompt_ids, method, sampling, max_new_tokens, stops, draws or SeededDraws(seed), trace, calibration
+        pair, prompt_ids, method, sampling, max_new_tokens, stops, draws or SeededDraws(seed), trace, calibration,
+        on_read,
     )
     return run.records()
 
@@ -124,6 +127,7 @@ class _Decoding:
     draws: Draws
     trace: bool
     calibration: Calibration | None
+    on_read: Callable[[int], None] | None = None
 
     def __post_init__(self) -> None:
         target, drafter = self.pair.target, self.pair.drafter
@@ -146,7 +150,7 @@ class _Decoding:
     def prefill(self) -> StepRecord:
         """Read the prompt; the target's choice behind it is the first token and the first root."""
         self.clock.start()
-        output = self.pair.target.prefill(self.prompt_ids, self.cache)
+        output = self.pair.target.prefill(self.prompt_ids, self.cache, self.on_read)
         self.clock.lap("verify")
         if self.sampling.greedy:
             token = int(output.logits[0].argmax())

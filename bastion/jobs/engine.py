@@ -7,7 +7,7 @@ import platform
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from importlib import metadata
 from typing import Any
@@ -87,11 +87,12 @@ class DecodingEngine:
         return described(calibrate(pair, quick=True, progress=lambda words, share: say(
             Progress(f"Calibrating this device, once. {words}", share, 1.0, seconds_left(began, share, 1.0)))))
 
-    def decode(self, pair: Any, prompt_ids: list[int], request: DecodeRequest) -> Iterator[StepRecord]:
+    def decode(self, pair: Any, prompt_ids: list[int], request: DecodeRequest,
+               on_read: Callable[[int], None]) -> Iterator[StepRecord]:
         from bastion.decoding import decode
         return decode(pair, prompt_ids, method=resolved(request), temperature=request.temperature,
                       top_p=request.top_p, top_k=request.top_k, max_new_tokens=request.max_new_tokens,
-                      seed=request.seed, trace=True)
+                      seed=request.seed, trace=True, on_read=on_read)
 
 
 def resolved(request: DecodeRequest) -> Any:

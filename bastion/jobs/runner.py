@@ -51,8 +51,9 @@ class Engine(Protocol):
     def calibrate(self, pair: Any, say: Say) -> dict[str, Any]:
         """Measure and store it."""
 
-    def decode(self, pair: Any, prompt_ids: list[int], request: DecodeRequest) -> Iterator[StepRecord]:
-        """Steps as they are done. Raises UserError."""
+    def decode(self, pair: Any, prompt_ids: list[int], request: DecodeRequest,
+               on_read: Callable[[int], None]) -> Iterator[StepRecord]:
+        """Steps as they are done; `on_read` hears how much of the prompt is read and may raise. Raises UserError."""
 
 
 def sentence(error: BaseException) -> str:
@@ -105,7 +106,12 @@ def _decode(job: Job, engine: Engine, store: Any, pair: Any, prompt_ids: list[in
         return texts
 
     job.enter(DECODING, "Reading the prompt")
-    steps = engine.decode(pair, prompt_ids, request)   # refuses what cannot be decoded before a run is begun
+
+    def on_read(done: int) -> None:
+        job.say(Progress(f"Reading the prompt, {done} of {len(prompt_ids)} tokens", done, len(prompt_ids)))
+
+    # refuses what cannot be decoded, before a run is begun
+    steps = engine.decode(pair, prompt_ids, request, on_read)
     info = {**job.view().info, "calibration": job.view().calibration or None}
     writer = store.create(info, run_id=job.id, text_of=text_of, decode=lambda ids: engine.text(pair, ids))
     began, emitted = time.monotonic(), 0
@@ -147,7 +153,7 @@ def run_yardstick(job: Job, engine: Engine, store: Any) -> None:
         pair = engine.load(request.pair)
         prompt_ids = engine.encode(pair, request.prompt)
         tokens, seconds = 0, 0.0
-        steps = engine.decode(pair, prompt_ids, request)
+        steps = engine.decode(pair, prompt_ids, request, lambda _done: job.stop_here())
         try:
             for step in steps:
                 if step.kind == "decode":

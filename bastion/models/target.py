@@ -7,7 +7,7 @@ the same pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,14 +111,19 @@ class Target:
         self._caught.clear()
         return TargetOutput(logits, features)
 
-    def prefill(self, token_ids: Sequence[int], cache: KVCache) -> TargetOutput:
+    def prefill(
+        self, token_ids: Sequence[int], cache: KVCache, on_read: Callable[[int], None] | None = None
+    ) -> TargetOutput:
         """Read a prompt into an empty cache, in chunks, and commit it.
 
-        Returns logits [1, vocab] of the last token and features of all prompt tokens.
+        Returns logits [1, vocab] of the last token and features of all prompt tokens. `on_read`
+        hears, before each chunk, how many tokens have been read; what it raises ends the reading.
         """
         ids = torch.tensor(token_ids, dtype=torch.int64, device=self.device)
         features = []
         for start in range(0, len(ids), PREFILL_CHUNK):
+            if on_read is not None:
+                on_read(start)
             chunk = ids[start : start + PREFILL_CHUNK]
             last = start + len(chunk) == len(ids)
             positions = torch.arange(start, start + len(chunk), device=self.device)
