@@ -27,9 +27,11 @@ def _numbers(_context, _option, text: str | None) -> tuple[int, ...] | None:
 @click.option("--avoid", metavar="FILE", type=click.Path(path_type=Path), multiple=True, help="Prompts to measure on: nothing near them is trained on. Repeatable.")
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), required=True, help="Folder of the drafter, its log and its data; continued when it exists.")
 @click.option("--answer-tokens", type=click.IntRange(min=1), default=2_000_000, show_default=True, help="Gather this many answer tokens first.")
+@click.option("--gather-minutes", type=click.FloatRange(min=0, min_open=True), help="Gather no longer than this, whatever is there by then.")
 @click.option("--max-new-tokens", type=click.IntRange(min=2), default=144, show_default=True, help="Longest answer.")
 @click.option("--batch", type=click.IntRange(min=1), default=64, show_default=True, help="Prompts answered at once.")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Minutes of training, all parts together.")
+@click.option("--dialogues-per-step", type=click.IntRange(min=1), default=16, show_default=True, help="Dialogues in one training step, 16 anchors each.")
 @click.option("--layers", type=click.IntRange(min=1), default=4, show_default=True, help="Layers of the drafter.")
 @click.option("--block-size", type=click.IntRange(min=2), default=8, show_default=True, help="The anchor and the positions drafted behind it.")
 @click.option("--feature-layers", callback=_numbers, metavar="A,B,C", help="Target layers the drafter reads.  [default: five, evenly spaced]")
@@ -40,7 +42,7 @@ def _numbers(_context, _option, text: str | None) -> tuple[int, ...] | None:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of data, order and weights.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
 @json_option
-def train(target, prompts, openers, avoid, out, answer_tokens, max_new_tokens, batch, minutes, layers, block_size,
+def train(target, prompts, openers, avoid, out, answer_tokens, gather_minutes, max_new_tokens, batch, minutes, dialogues_per_step, layers, block_size,
           feature_layers, mask_id, random_start, learning_rate, evaluate_every, seed, device, json_file) -> None:
     """Train a DFlash drafter: the target answers prompts, the drafter learns to guess ahead.
 
@@ -56,9 +58,9 @@ def train(target, prompts, openers, avoid, out, answer_tokens, max_new_tokens, b
 
     job = TrainingJob(
         target=_folder_of(target), prompts=prompts, out=out, openers=openers, avoid=avoid, answer_tokens=answer_tokens,
-        max_new_tokens=max_new_tokens, batch=batch, layers=layers, block_size=block_size, feature_layers=feature_layers,
+        gather_minutes=gather_minutes, max_new_tokens=max_new_tokens, batch=batch, layers=layers, block_size=block_size, feature_layers=feature_layers,
         mask_token_id=mask_id, random_start=random_start,
-        plan=Plan(minutes=minutes, learning_rate=learning_rate, evaluate_every=evaluate_every, seed=seed),
+        plan=Plan(minutes=minutes, dialogues_per_step=dialogues_per_step, learning_rate=learning_rate, evaluate_every=evaluate_every, seed=seed),
     )
     result = run(job, device=device, say=lambda words: click.echo(words, err=json_file == "-"))
     if json_file is not None:
@@ -68,12 +70,6 @@ def train(target, prompts, openers, avoid, out, answer_tokens, max_new_tokens, b
 def _folder_of(target: str) -> str:
     if target != DEFAULT_PRESET:
         return target
-    from bastion.models.fetch import default_model_ready, fetch_default
+    from bastion.models.fetch import fetch_default
 
-    return str(fetch_default()) if not default_model_ready() else _default_folder()
-
-
-def _default_folder() -> str:
-    from bastion.models.presets import PRESETS
-
-    return PRESETS[DEFAULT_PRESET].target
+    return str(fetch_default())

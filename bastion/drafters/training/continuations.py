@@ -14,7 +14,8 @@ import torch
 
 from bastion.models.cache import KVCache
 
-PREFILL_ROWS = 6
+PREFILL_ROWS = {"cpu": 6}
+PREFILL_ROWS_ELSEWHERE = 64
 
 
 @dataclass(slots=True)
@@ -66,13 +67,14 @@ def prefill_rows(
 
     Few rows stay in a CPU's cache, and the scores of a whole batch would not fit into memory.
     """
+    at_once = PREFILL_ROWS.get(ids.device.type, PREFILL_ROWS_ELSEWHERE)
     count, longest = ids.shape
     columns = torch.arange(longest, device=ids.device)
     lowest = torch.finfo(model.dtype).min
     last = []
     with library_attention(model):
-        for start in range(0, count, PREFILL_ROWS):
-            rows = slice(start, min(count, start + PREFILL_ROWS))
+        for start in range(0, count, at_once):
+            rows = slice(start, min(count, start + at_once))
             visible = (columns[None, :] <= columns[:, None]) & (columns >= pad[rows, None, None])
             # a padded query sees itself, so that its softmax is defined
             visible |= torch.eye(longest, dtype=torch.bool, device=ids.device)
@@ -103,8 +105,8 @@ def select_rows(cache: KVCache, rows: torch.Tensor) -> None:
 
 
 def sample_top_p(logits: torch.Tensor, top_p: float, generator: torch.Generator) -> torch.Tensor:
-    """One id per row from the smallest set of ids whose mass reaches top_p; logits [b, v] -> [b]."""
-    top, ids = logits.float().topk(512, dim=-1)
+    """One id per row from the smallest set of ids whose mass reaches top_p, of the best 512; logits [b, v] -> [b]."""
+    top, ids = logits.float().topk(min(512, logits.shape[-1]), dim=-1)
     probs = top.softmax(-1)
     probs[probs.cumsum(-1) - probs > top_p] = 0.0
     drawn = torch.multinomial(probs, 1, generator=generator)
@@ -140,7 +142,6 @@ def continue_batch(
         columns < pad[:, None, None, None], torch.finfo(torch.float32).min
     )
     cache = KVCache(model.config.get_text_config().num_hidden_layers, capacity)
-    stop = torch.tensor(sorted(stop_ids), device=device)
     features = (
         torch.empty(count, capacity, len(layer_ids) * hidden, dtype=model.dtype, device=device) if layer_ids else None
     )

@@ -15,6 +15,7 @@ import torch
 from bastion.drafters.dflash import DFlashDraftModel
 from bastion.drafters.training.batches import assemble, choose_anchors
 from bastion.drafters.training.shards import Dialogue
+from bastion.models.top_k import top_k_log_probs
 from bastion.trees import DraftMarginals, FixedBudget, grow_best_first, grow_chain
 
 
@@ -43,13 +44,13 @@ def block_hidden(drafter: DFlashDraftModel, embedding: torch.Tensor, dialogue: D
 @torch.inference_mode()
 def draft_all(
     drafter: DFlashDraftModel, embedding: torch.Tensor, head: torch.Tensor, dialogue: Dialogue,
-    temperatures: torch.Tensor, k: int = 64,
+    temperatures: torch.Tensor, k: int = 32,
 ) -> Drafted:
     """Marginals at every anchor. embedding and head: [vocab, h]; temperatures: [depth]."""
     hidden, _ = block_hidden(drafter, embedding, dialogue)
     logits = (hidden.to(head.dtype) @ head.t()).float() / temperatures.to(head.device)[:, None]
-    top, ids = logits.topk(k, dim=-1)
-    log_probs = top - logits.logsumexp(-1, keepdim=True)
+    log_probs, ids = top_k_log_probs(logits.flatten(0, 1), k)
+    log_probs, ids = log_probs.unflatten(0, logits.shape[:2]), ids.unflatten(0, logits.shape[:2])
     answer = dialogue.ids[dialogue.prompt_length :].numpy()
     return Drafted(ids.cpu().numpy(), log_probs.double().cpu().numpy(), answer)
 

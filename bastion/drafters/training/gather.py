@@ -77,10 +77,11 @@ def gather(
     folder: Path,
     worker: str,
     goal_tokens: int,
+    minutes: float | None = None,
     shard_size: int = 256,
     say: Callable[[str], None] = print,
 ) -> int:
-    """Write dialogues into shards until `goal_tokens` answer tokens are there; returns their number."""
+    """Write dialogues into shards until `goal_tokens` answer tokens are there or `minutes` are over; returns their number."""
     folder.mkdir(parents=True, exist_ok=True)
     number = len(list(folder.glob(f"{worker}-*.safetensors")))
     pending: list[Dialogue] = []
@@ -90,13 +91,14 @@ def gather(
             continue
         pending.append(dialogue)
         tokens += dialogue.answer_length
-        if len(pending) == shard_size or tokens >= goal_tokens:
+        late = minutes is not None and time.monotonic() - started > 60 * minutes
+        if len(pending) == shard_size or tokens >= goal_tokens or late:
             write_shard(folder / f"{worker}-{number:04d}.safetensors", pending)
             pending, number = [], number + 1
             rate = tokens / (time.monotonic() - started)
             left = max(0, goal_tokens - tokens) / rate
             say(f"{worker}: {tokens:,} answer tokens, {rate:.0f}/s, {left / 60:.0f} min to the goal")
-        if tokens >= goal_tokens:
+        if tokens >= goal_tokens or late:
             return tokens
     if pending:  # the source ran dry below the goal
         write_shard(folder / f"{worker}-{number:04d}.safetensors", pending)

@@ -1,8 +1,8 @@
 """The training loop: resumable, timed by one clock, judged on held-out acceptance.
 
-State on disk, in the output folder: `state.safetensors` (weights, optimiser moments),
-`state.json` (progress), `log.jsonl` (one object per line: losses and held-out acceptance), and
-the drafter itself in the published layout whenever held-out acceptance was measured.
+State on disk, in the output folder: `training/state.safetensors` (weights, optimiser moments,
+progress), `log.jsonl` (one object per line: losses and held-out acceptance), and the drafter
+itself in the published layout whenever held-out acceptance was measured.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Plan:
     depth_decay: float = 4.0
     seed: int = 0
     evaluate_every: float = 5.0  # minutes
+    evaluate_dialogues: int = 24
     log_every: int = 50
 
 
@@ -102,20 +103,28 @@ def token_counts(reader: ShardReader, vocab_size: int) -> torch.Tensor:
     return counts
 
 
+def state_file(folder: Path) -> Path:
+    """Apart from the drafter's own weights: a loader takes every safetensors file beside config.json."""
+    return folder / "training" / "state.safetensors"
+
+
 def save_state(folder: Path, drafter: DFlashDraftModel, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
     """Write weights and moments; the old state is replaced only by a whole new one."""
     tensors = {f"weight.{name}": value for name, value in drafter.state_dict().items()}
     for index, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"moment.{index}.{name}": value for name, value in moments.items()}
-    save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "state.partial", {"progress": json.dumps(asdict(progress))})
-    (folder / "state.partial").rename(folder / "state.safetensors")
+    path = state_file(folder)
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_suffix(".partial")
+    save_file({k: v.contiguous() for k, v in tensors.items()}, partial, {"progress": json.dumps(asdict(progress))})
+    partial.rename(path)
 
 
 def load_state(folder: Path, drafter: DFlashDraftModel, optimizer: torch.optim.Optimizer) -> Progress:
     """Continue where `save_state` left off; a fresh Progress when there is nothing."""
     from safetensors import safe_open
 
-    path = folder / "state.safetensors"
+    path = state_file(folder)
     if not path.exists():
         return Progress()
     tensors = load_file(path)
@@ -211,7 +220,7 @@ def train(
             if progress.seconds - last_eval > plan.evaluate_every * 60 or progress.seconds >= plan.minutes * 60:
                 last_eval = progress.seconds
                 drafter.eval()
-                tau = acceptance(drafter, embedding, head, held_out)
+                tau = acceptance(drafter, embedding, head, held_out[: plan.evaluate_dialogues])
                 drafter.train()
                 progress.best = max(progress.best, tau[16])
                 print(json.dumps({"step": progress.step, "minutes": round(progress.seconds / 60, 2), "held_out_tau": tau}), file=log, flush=True)

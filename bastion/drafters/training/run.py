@@ -51,6 +51,7 @@ class TrainingJob:
     openers: Path | None = None
     avoid: tuple[Path, ...] = ()
     answer_tokens: int = 2_000_000
+    gather_minutes: float | None = None
     max_new_tokens: int = 144
     batch: int = 64
     layers: int = 4
@@ -84,7 +85,7 @@ def run(job: TrainingJob, device: str = "auto", say: Callable[[str], None] = pri
     if reader.answer_tokens < job.answer_tokens:
         say(f"the target answers prompts until {job.answer_tokens:,} answer tokens are there ({reader.answer_tokens:,} so far)")
         done = {row[6] for row in reader.index}
-        gather(sources(job, teacher, done), shards, "answers", job.answer_tokens - reader.answer_tokens, say=say)
+        gather(sources(job, teacher, done), shards, "answers", job.answer_tokens - reader.answer_tokens, job.gather_minutes, say=say)
         reader.refresh()
     if not len(reader):
         raise UserError("The prompts gave no answer to learn from; give more prompts.")
