@@ -44,8 +44,8 @@ def _generate(asked: str | list[int], method: str, sampling: dict[str, Any], opt
     ids = asked if isinstance(asked, list) else pairs.tokenizer(pair).encode_prompt(asked)
     if sampling["stop_token_ids"] is None:
         sampling["stop_token_ids"] = sorted(pair.stop_token_ids)
-    info = pairs.run_info(pair, asked, ids, method, sampling)
     steps = pairs.decode_with(pair, ids, method, sampling, trace=save, say=say)
+    info = pairs.run_info(pair, asked, ids, method, sampling)  # after it: the calibration may be new
     run = _record(steps, info, pair, save, None if json_file == "-" else sys.stdout, say)
     if json_file is not None:
         from bastion.records import run_to_json

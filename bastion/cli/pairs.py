@@ -39,15 +39,20 @@ def tokenizer(pair: Any) -> Any:
 
 
 def decode_with(pair: Any, prompt_ids: list[int], method: str, sampling: dict[str, Any], trace: bool, say: ProgressLine) -> Iterator[Any]:
-    """`bastion.decode` with a word on what it waits for, calibrating first where the method needs it."""
+    """`bastion.decode`, which checks everything and calibrates, where the method needs it, before it returns."""
     from bastion import decode
 
+    steps = decode(pair, prompt_ids, method=method, trace=trace, on_notice=say, **sampling)
     say.briefly(f"Reading the prompt ({len(prompt_ids)} tokens)")
-    yield from decode(pair, prompt_ids, method=method, trace=trace, on_notice=say, **sampling)
+    return steps
 
 
 def run_info(pair: Any, prompt: str | list[int], prompt_ids: list[int], method: str, sampling: dict[str, Any]) -> dict[str, Any]:
-    """What a run says of itself, as `bastion.records.schema.INFO_DEFAULTS` names it."""
+    """What a run says of itself, as a run of the app does; `bastion.records.schema.INFO_DEFAULTS` names the keys."""
+    from bastion.decoding.calibrate import stored_calibration
+    from bastion.jobs.engine import described
+
+    calibration = stored_calibration(pair)
     return {
         "title": " ".join(prompt.split())[:80] if isinstance(prompt, str) else f"{len(prompt)} token ids",
         "prompt": prompt if isinstance(prompt, str) else None,
@@ -57,6 +62,9 @@ def run_info(pair: Any, prompt: str | list[int], prompt_ids: list[int], method: 
         "sampling": sampling,
         "device": pair.device_name,
         "dtype": pair.dtype_name,
+        "attention": pair.attention,
+        "drafter_depth": pair.drafter.depth if pair.drafter is not None else None,
+        "calibration": described(calibration) if calibration is not None else None,
         "versions": versions(),
     }
 
