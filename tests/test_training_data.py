@@ -8,20 +8,23 @@ import random
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
-from bastion import load_pair
 from bastion.drafters.training.continuations import continue_batch, features_of_texts
 from bastion.drafters.training.prompts import NearDuplicates, openers_from, read_prompts
 from bastion.drafters.training.shards import Dialogue, ShardReader, write_shard
 from bastion.errors import UserError
+from bastion.models.attention import register
 from tests.tiny_folders import write_target
 
 CLOSING = "\nPlease reason step by step."
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return load_pair(write_target(tmp_path_factory.mktemp("target")), device="cpu", dtype="float32")
+def model(tmp_path_factory):
+    """A plain library model, as training loads it."""
+    folder = write_target(tmp_path_factory.mktemp("target"))
+    return AutoModelForCausalLM.from_pretrained(folder, attn_implementation=register()).eval()
 
 
 def test_a_text_that_shares_eight_words_with_a_measured_one_is_near_it() -> None:
@@ -68,9 +71,8 @@ def test_prompts_come_from_plain_and_compressed_files_and_from_turns(tmp_path) -
     assert [p.text for p in read_prompts(tmp_path / "b.jsonl.gz")] == ["four"]
 
 
-def test_batched_answers_are_the_ones_that_each_prompt_gets_alone(tiny) -> None:
+def test_batched_answers_are_the_ones_that_each_prompt_gets_alone(model) -> None:
     """Padding, dropping finished rows and prefilling in parts change nothing; nor does the feature pass."""
-    model = tiny.target.model
     rng = random.Random(3)
     prompts = [[rng.randrange(3, 250) for _ in range(rng.randrange(1, 30))] for _ in range(17)]
     stops = frozenset(range(0, 259, 7))  # many, so that rows finish at different times
@@ -94,9 +96,9 @@ def causal(n: int) -> torch.Tensor:
     return torch.full((1, 1, n, n), torch.finfo(torch.float32).min).triu(1)
 
 
-def test_sampled_turns_repeat_with_their_seed_and_differ_without(tiny) -> None:
+def test_sampled_turns_repeat_with_their_seed_and_differ_without(model) -> None:
     prompts = [[5, 6, 7]] * 6
-    first, again, other = (continue_batch(tiny.target.model, prompts, 8, frozenset(), top_p=0.95, seed=s) for s in (1, 1, 2))
+    first, again, other = (continue_batch(model, prompts, 8, frozenset(), top_p=0.95, seed=s) for s in (1, 1, 2))
     assert [a.ids for a in first] == [a.ids for a in again] != [a.ids for a in other]
     assert all(a.features is None for a in first)
 
