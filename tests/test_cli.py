@@ -133,6 +133,37 @@ def test_a_prompt_file_that_is_not_text(capsys, tmp_path):
     assert "not UTF-8 text (byte 3)" in refusal(capsys, "generate", "--prompt-file", str(tmp_path / "raw"))
 
 
+def test_app_starts_the_pages_and_hands_on_their_exit_status(monkeypatch, repo):
+    started = []
+
+    def run(command, cwd, check):
+        started.append((command, cwd))
+        return subprocess.CompletedProcess(command, 3)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert main(["app", "--port", "8600", "--headless"]) == 3
+    ((command, cwd),) = started
+    assert command == [sys.executable, "-m", "streamlit", "run", str(repo / "app.py"), "--server.port=8600", "--server.headless=true"]
+    assert cwd == repo and (repo / "app.py").is_file()
+
+
+def test_stopping_is_not_an_error_of_the_person(capsys, monkeypatch):
+    def stop(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bastion.models.fetch.fetch_default", stop)
+    assert main(["fetch"]) == 130
+    assert capsys.readouterr().err.strip() == "bastion: stopped"
+
+
+def test_a_reader_that_goes_away_ends_the_command_in_silence(repo):
+    script = "import sys; from bastion.cli import main; sys.stdin.read(); sys.exit(main(['generate', '--help']))"
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=repo, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    _, errors = process.communicate(b"", timeout=60)
+    assert errors == b"" and process.returncode == 1
+
+
 # ---- generate -----------------------------------------------------------------------------------
 
 def test_generate_writes_the_designed_object(capsys, tiny):

@@ -6,7 +6,6 @@ torch only when they run, so `--help` answers at once.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -55,9 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("bastion: stopped", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # `bastion ... | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _complain(words: str) -> int:
