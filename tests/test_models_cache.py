@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bastion.decoding import decode
 from bastion.decoding.loop import _Decoding
+from bastion.models.attention import register
+from bastion.models.quick_layer import QuickLayer
+from bastion.models.quick_modules import quicken
+from bastion.models.target import Target, causal_mask
 from bastion.trees import DraftMarginals, FixedBudget, grow_best_first
 from tests.tiny_pair import tiny_pair
 
@@ -89,21 +96,43 @@ def test_a_prompt_longer_than_one_chunk_reads_as_one_pass(monkeypatch):
     torch.testing.assert_close(chunked.features, whole.features, atol=1e-9, rtol=0)
 
 
-def test_features_are_the_librarys_hidden_states_behind_each_layer():
-    from tests.tiny_pair import tiny_pair
+@pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Qwen3", "Granite"])
+def test_quick_layers_compute_what_the_librarys_do(kind):
+    """Logits, features and a tree step against the library's own forward; Granite's layers stay its own."""
+    import transformers
 
-    pair = tiny_pair(vocab=11, positions=64)
-    ids = [3, 1, 4, 1, 5]
-    mask = torch.full((5, 5), -torch.inf, dtype=torch.float64).triu(1)[None, None]
+    options = dict(
+        vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, max_position_embeddings=64, tie_word_embeddings=False,
+        initializer_range=0.3, bos_token_id=None, eos_token_id=None, pad_token_id=None,
+    )
+    if kind == "Llama":
+        options |= {"attention_bias": True, "mlp_bias": False}
+    config = getattr(transformers, f"{kind}Config")(**options)
+    torch.manual_seed(0)
+    plain = getattr(transformers, f"{kind}ForCausalLM")(config).eval().requires_grad_(False)
+    for name, parameter in plain.named_parameters():
+        if "norm" in name or "bias" in name:
+            torch.nn.init.uniform_(parameter, 0.5, 1.5)
+    ids = [3, 1, 4, 1, 5, 9, 2, 6]
     with torch.inference_mode():
-        states = pair.target.model(torch.tensor([ids]), attention_mask=mask, use_cache=False, output_hidden_states=True).hidden_states
+        expected = plain(torch.tensor([ids]), output_hidden_states=True)
+    model = copy.deepcopy(plain)
+    model.set_attn_implementation(register())
+    target = Target(quicken(model), kind)
+    assert any(isinstance(module, QuickLayer) for module in model.modules()) == (kind != "Granite")
     for layers in ((0, 2), (1,), (2, 0, 1)):
-        pair.target.watch(layers)
-        features = pair.target.prefill(ids, pair.target.new_cache(8)).features
-        expected = torch.cat([states[layer + 1] for layer in layers], dim=-1)
-        torch.testing.assert_close(features, expected, atol=1e-12, rtol=0)
-    pair.target.watch(())
-    assert pair.target.prefill(ids, pair.target.new_cache(8)).features is None
+        target.watch(layers)
+        cache = target.new_cache(16)
+        output = target.prefill(ids[:5], cache)
+        more = target.forward(torch.tensor(ids[5:]), torch.arange(5, 8), causal_mask(3, target.device), cache)
+        torch.testing.assert_close(output.logits, expected.logits[0, 4:5], atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(more.logits, expected.logits[0, 5:], atol=2e-5, rtol=1e-4)
+        features = torch.cat((output.features, more.features), dim=1)
+        wanted = torch.cat([expected.hidden_states[layer + 1] for layer in layers], dim=-1)
+        torch.testing.assert_close(features, wanted, atol=2e-5, rtol=1e-4)
+    target.watch(())
+    assert target.prefill(ids, target.new_cache(8)).features is None
 
 
 def test_a_models_own_norm_and_the_quick_one_agree():
@@ -118,7 +147,7 @@ def test_a_models_own_norm_and_the_quick_one_agree():
 
 
 def test_packed_layers_agree_with_plain_ones():
-    from bastion.models.quick_modules import PackedLinear, packing_works, quicken
+    from bastion.models.quick_modules import PackedLinear, packing_works
 
     assert not packing_works(torch.float64) and not packing_works(torch.float32)
     model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.SiLU(), torch.nn.Linear(96, 32, bias=False))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from bastion.models.top_k import top_k, top_k_log_probs
+from bastion.models.top_k import best_token, top_k, top_k_log_probs
 
 
 @pytest.mark.parametrize("vocab", [5, 300, 4096, 49152, 128256, 151936])
@@ -26,8 +26,17 @@ def test_all_of_them_in_one_chunk():
     assert values[0].tolist() == list(range(32, 0, -1))
 
 
+@pytest.mark.parametrize("vocab", [5, 300, 4096, 49152])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_best_token_is_the_lowest_of_equals(vocab, dtype):
+    scores = torch.randint(0, 4, (vocab,), generator=torch.Generator().manual_seed(vocab)).to(dtype)
+    assert best_token(scores) == int((scores == scores.max()).nonzero()[0])
+    scores[vocab - 1] = 9
+    assert best_token(scores) == vocab - 1
+
+
 def test_log_probs_are_those_of_the_whole_vocabulary():
-    logits = torch.randn(4, 8192, generator=torch.Generator().manual_seed(0)) * 4
+    logits = torch.randn(19, 8192, generator=torch.Generator().manual_seed(0)) * 4
     log_probs, ids = top_k_log_probs(logits, 20)
     expected = torch.log_softmax(logits.double(), dim=-1)
     np.testing.assert_allclose(log_probs.numpy(), expected.gather(1, ids).numpy(), atol=1e-5)

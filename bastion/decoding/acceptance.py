@@ -14,14 +14,16 @@ import numpy as np
 import torch
 
 from bastion.decoding.sampling import Draws, Sampling
+from bastion.models.top_k import best_token
 from bastion.trees import DraftTree
 
 
 def accept(tree: DraftTree, logits: torch.Tensor, sampling: Sampling, draws: Draws) -> tuple[np.ndarray, int]:
     """(accepted node indices int64 [a], root first; bonus token id). logits: [n, vocab], a row per node."""
     if sampling.greedy:
-        choices = logits.argmax(dim=-1).tolist()
-        return walk(tree, choices.__getitem__)
+        if logits.device.type == "cpu":  # only the nodes that the walk visits
+            return walk(tree, lambda node: best_token(logits[node]))
+        return walk(tree, logits.argmax(dim=-1).tolist().__getitem__)
     return walk(tree, lambda node: sampling.choose(logits[node], draws))
 
 

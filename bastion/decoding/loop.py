@@ -19,7 +19,7 @@ from bastion.errors import UserError
 from bastion.latency import Calibration
 from bastion.models.pair import Pair
 from bastion.models.target import TargetOutput
-from bastion.models.top_k import top_k
+from bastion.models.top_k import best_token, top_k
 from bastion.step import StepRecord
 from bastion.trees import DraftMarginals
 
@@ -62,7 +62,7 @@ def decode(
     stops = pair.stop_token_ids if stop_token_ids is None else frozenset(
         _checked_ids(pair, stop_token_ids, "stop_token_ids")
     )
-    if method.marginals and pair.drafter is None:
+    if method.drafts and pair.drafter is None:
         raise UserError(f"The method {method.name} needs a drafter and this pair has none; use ar, or load a drafter.")
     calibration = find_or_make_calibration(pair, method, on_notice)
     if isinstance(method, Bastion) and method.calibration is None:
@@ -132,9 +132,9 @@ class _Decoding:
     def __post_init__(self) -> None:
         target, drafter = self.pair.target, self.pair.drafter
         longest = min(target.position_limit, len(self.prompt_ids) + self.max_new_tokens)
-        depth = drafter.depth if self.method.marginals else 0
+        depth = drafter.depth if self.method.drafts else 0
         self.cache = target.new_cache(longest + self.method.max_nodes(depth))
-        self.session = drafter.start(longest) if self.method.marginals else None
+        self.session = drafter.start(longest) if self.method.drafts else None
         self.clock = StageClock(target.device)
         self.emitted = 0
         self.finished = False
@@ -153,7 +153,7 @@ class _Decoding:
         output = self.pair.target.prefill(self.prompt_ids, self.cache, self.on_read)
         self.clock.lap("verify")
         if self.sampling.greedy:
-            token = int(output.logits[0].argmax())
+            token = best_token(output.logits[0])
         else:
             token = self.sampling.choose(output.logits[0], self.draws)
         self.features = output.features
@@ -224,7 +224,7 @@ class _Decoding:
         deepest = self.pair.target.position_limit - context - 2
         if self.session is None or deepest < 1:
             return NO_MARGINALS
-        ids, log_probs = self.session.draft(self.features, root, self.method.marginals)
+        ids, log_probs = self.session.draft(self.features, root, self.method.marginals(self.trace))
         return DraftMarginals(ids[:deepest], log_probs[:deepest])
 
     def _commit(self, accepted: np.ndarray, output: TargetOutput) -> torch.Tensor:

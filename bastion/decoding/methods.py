@@ -13,6 +13,7 @@ import numpy as np
 from bastion.errors import UserError
 from bastion.latency import Calibration
 from bastion.trees import AdaptiveBudget, Budget, DraftMarginals, DraftTree, FixedBudget, grow_best_first, grow_chain
+from bastion.trees.best_first import PAST_THE_STOP
 
 MARGINALS = 128
 """Tokens kept per depth for best-first growth (the published default)."""
@@ -27,8 +28,11 @@ class Method(Protocol):
     def name(self) -> str: ...
 
     @property
-    def marginals(self) -> int:
-        """Tokens wanted per depth from the drafter; 0 for a method that drafts nothing."""
+    def drafts(self) -> bool:
+        """Whether the drafter is asked at all."""
+
+    def marginals(self, trace: bool) -> int:
+        """Tokens wanted per depth from the drafter."""
 
     def max_nodes(self, depth: int) -> int:
         """The most nodes a tree can have, root included, for a drafter of this depth."""
@@ -42,7 +46,10 @@ class Autoregressive:
     """Plain decoding: the tree is its root."""
 
     name: str = "ar"
-    marginals: int = 0
+    drafts: bool = False
+
+    def marginals(self, trace: bool) -> int:
+        return 0
 
     def max_nodes(self, depth: int) -> int:
         return 1
@@ -56,7 +63,10 @@ class SinglePath:
     """DFlash's own verification: the most probable token of each depth, in a row."""
 
     name: str = "dflash"
-    marginals: int = 1
+    drafts: bool = True
+
+    def marginals(self, trace: bool) -> int:
+        return 1
 
     def max_nodes(self, depth: int) -> int:
         return depth + 1
@@ -65,17 +75,25 @@ class SinglePath:
         return grow_chain(marginals, root)
 
 
+def _marginals_for(nodes: int, trace: bool) -> int:
+    """Tokens per depth that can matter to `nodes` nodes, and to the pops logged past them when tracing.
+
+    A token goes into the tree after all that are more probable at its depth, so a tree of n nodes
+    looks at n - 1 of them at most.
+    """
+    return max(1, min(nodes - 1 + PAST_THE_STOP * trace, MARGINALS))
+
+
 @dataclass(frozen=True)
 class BestFirst:
     """Best-first growth under any budget of `bastion.trees`, the same at every step."""
 
     budget: Budget
     name: str = "best-first"
+    drafts: bool = True
 
-    @property
-    def marginals(self) -> int:
-        # The r-th token of a depth is popped after r others, so a tree of n nodes needs n - 1.
-        return max(1, min(self.budget.max_nodes - 1, MARGINALS))
+    def marginals(self, trace: bool) -> int:
+        return _marginals_for(self.budget.max_nodes, trace)
 
     def max_nodes(self, depth: int) -> int:
         return self.budget.max_nodes
@@ -97,7 +115,10 @@ class Bastion:
     max_nodes_bound: int | None = None
     bucket: int | Literal["doubling"] = 1
     name: str = "bastion"
-    marginals: int = MARGINALS
+    drafts: bool = True
+
+    def marginals(self, trace: bool) -> int:
+        return _marginals_for(self.max_nodes(0), trace)
 
     def calibrated(self, calibration: Calibration) -> Bastion:
         return replace(self, calibration=calibration)

@@ -18,16 +18,15 @@ def trace_step(
     tree: DraftTree, marginals: DraftMarginals, logits: torch.Tensor, context: int, calibration: Calibration | None
 ) -> StepTrace:
     """logits [n, vocab] of the verified nodes; the predictions are left empty without a calibration."""
-    logits = logits.float()
     # One pass over the vocabulary serves the choices at every node and the log-prob of every child.
     top_log_probs, top_ids = top_k_log_probs(logits, TARGET_CHOICES)
     target_log_probs = np.full(tree.nodes, np.nan, dtype=np.float32)
     if tree.nodes > 1:
         parents = torch.from_numpy(tree.parents[1:]).to(logits.device)
         tokens = torch.from_numpy(tree.token_ids[1:]).to(logits.device)
-        # log-softmax of the child's token = its logit - the row's best logit + the best's log-prob
-        best = logits.gather(1, top_ids[:, :1])[:, 0] - top_log_probs[:, 0]
-        target_log_probs[1:] = (logits[parents, tokens] - best[parents]).cpu().numpy()
+        # log-softmax of the child's token = its logit - (the row's best logit - the best's log-prob)
+        log_mass = logits.gather(1, top_ids[:, :1])[:, 0].float() - top_log_probs[:, 0]
+        target_log_probs[1:] = (logits[parents, tokens].float() - log_mass[parents]).cpu().numpy()
     growth = tree.growth
     predicted = np.zeros(0)
     if calibration is not None:

@@ -10,6 +10,7 @@ import torch
 
 from bastion.drafters.dflash import DFlashCache, DFlashConfig, DFlashDraftModel
 from bastion.errors import UserError
+from bastion.models.quick_modules import quicken
 from bastion.models.registry import DrafterLoader
 from bastion.models.target import Target
 from bastion.models.top_k import top_k_log_probs
@@ -42,7 +43,7 @@ class DFlashSession:
     def __init__(self, drafter: DFlashDrafter, capacity: int):
         self.drafter = drafter
         config = drafter.model.config
-        self.cache = DFlashCache(config, capacity + config.block_size, like=drafter.model.fc.weight)
+        self.cache = DFlashCache(config, capacity + config.block_size, like=drafter.mask_embeddings)
 
     @torch.inference_mode()
     def draft(self, features: torch.Tensor, root: int, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -66,7 +67,7 @@ def load_dflash(folder: Path, target: Target) -> DFlashDrafter:
     with torch.device("meta"):
         model = DFlashDraftModel(config)
     _read_weights(model, folder)
-    model = model.to(target.device, target.dtype).eval().requires_grad_(False)
+    model = quicken(model.to(target.device, target.dtype).eval().requires_grad_(False))
     return DFlashDrafter(model, target, read_depth_temperatures(folder, config.depth))
 
 

@@ -8,9 +8,13 @@ private to torch, so they are tried first and left alone when they are missing o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from bastion.models.quick_layer import QuickLayer, is_quick
 
 NORMS = {"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"}
 """Library norms that are x / rms(x) * weight, as `torch.nn.functional.rms_norm`."""
@@ -41,17 +45,25 @@ class FusedRMSNorm(nn.Module):
 
 
 def quicken(model: nn.Module) -> nn.Module:
-    """Swap norms, and on a CPU linear layers, in place; returns the model, which is for inference from now on."""
-    replace = {kind: FusedRMSNorm for kind in NORMS}
+    """Swap decoder layers, norms and, on a CPU, linear layers in place; returns the model.
+
+    It is for inference from now on, under attention masks as `grouped_attention` takes them.
+    Layers of a kind not known here stay as they are.
+    """
     first = next(model.parameters())
-    if first.device.type == "cpu" and packing_works(first.dtype):
-        replace["Linear"] = PackedLinear
-    with torch.inference_mode():
-        for parent in list(model.modules()):
-            for name, child in parent.named_children():
-                if type(child).__name__ in replace:
-                    setattr(parent, name, replace[type(child).__name__](child))
+    with torch.no_grad():
+        _swap(model, is_quick, QuickLayer)
+        _swap(model, lambda module: type(module).__name__ in NORMS, FusedRMSNorm)
+        if first.device.type == "cpu" and packing_works(first.dtype):
+            _swap(model, lambda module: type(module) is nn.Linear, PackedLinear)
     return model
+
+
+def _swap(model: nn.Module, chosen: Callable[[nn.Module], bool], make: Callable[[nn.Module], nn.Module]) -> None:
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if chosen(child):
+                setattr(parent, name, make(child))
 
 
 def packing_works(dtype: torch.dtype) -> bool:
