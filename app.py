@@ -10,8 +10,14 @@ st.set_page_config(
 )
 
 # Streamlit's own running sign says neither what it waits for nor for how long, and its "Stop" stands
-# beside the Stop of a decode and does something else.
-st.html("<style>[data-testid=stStatusWidget], [data-testid=stHeader] [kind=header] {display: none}</style>")
+# beside the Stop of a decode and does something else. Links to runs are links within one page, so
+# the mark of the current page would stand on all of them.
+st.html("""<style>
+[data-testid=stStatusWidget], [data-testid=stHeader] [kind=header] {display: none}
+.st-key-recent a {background: transparent; padding: 0.1rem 0}
+.st-key-recent a:hover {text-decoration: underline}
+.st-key-recent a span, .st-key-recent a p {font-weight: 400; font-size: 0.9rem}
+</style>""")
 
 page = st.navigation({"BASTION Studio": [
     st.Page("pages/explore.py", title="Explore", url_path="explore", default=True),

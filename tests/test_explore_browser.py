@@ -156,7 +156,8 @@ def test_nasty_prompts_are_text_and_nothing_else(screen, prompt):
     screen.decode(prompt)
     screen.until(lambda: over(screen))
     run = saved(screen)
-    assert run.complete and len(run.steps) >= 2 and screen.page.locator("[data-testid=tree-node]").count() >= 2
+    assert run.complete and len(run.steps) >= 2
+    screen.until(lambda: screen.page.locator("[data-testid=tree-node]").count() >= 2)
     assert screen.page.locator("img[src=x]").count() == 0 and not screen.errors
     screen.open(run=run.id)
     screen.until(lambda: screen.page.locator("[data-testid=tree-node]").count() >= 1)

@@ -10,6 +10,8 @@ from bastion.jobs import EXAMPLES, DecodeRequest, manager
 from bastion.jobs.offers import engine_imported, offered_methods
 from bastion.jobs.shown import Shown
 
+BUTTON_WIDTH, FIELD_WIDTH = 128, 150   # pixels; what does not fit beside wraps below
+
 DEFAULTS = {"prompt": "", "method": "bastion", "method_argument": 16, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
             "max_new_tokens": 128, "seed": 0, "min_nodes": 1, "max_nodes": None}
 
@@ -27,10 +29,10 @@ def prompt_form(shown: Shown | None, engine: bool) -> None:
     keep_defaults()
     st.pills("Examples", [example.name for example in EXAMPLES], key="example", on_change=_take_example,
              label_visibility="collapsed")
-    box, buttons = st.columns([6, 1], vertical_alignment="top")
-    box.text_area("Prompt", key="prompt", height=92, label_visibility="collapsed",
+    row = st.container(horizontal=True)
+    row.text_area("Prompt", key="prompt", height=92, label_visibility="collapsed",
                   placeholder="Type a prompt, or pick an example above. The model's chat template is applied.")
-    with buttons:
+    with row.container(width=BUTTON_WIDTH):
         st.button("Decode", type="primary", width="stretch", on_click=_start, disabled=not engine or decoding)
         st.button("Stop", width="stretch", on_click=_stop, disabled=not running)
     if engine:
@@ -53,18 +55,19 @@ def _settings() -> None:
             offered_methods()
     offers = {offer.name: offer for offer in offered_methods()}
     state = st.session_state
-    method, sampling, tokens, tree = st.columns([2, 2, 2, 2], vertical_alignment="bottom")
-    method.selectbox("Method", list(offers), key="method", format_func=lambda name: offers[name].label,
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    row.selectbox("Method", list(offers), key="method", width=FIELD_WIDTH, format_func=lambda name: offers[name].label,
                      help="How each step's tree of drafted tokens is grown. "
                           + " · ".join(f"{offer.name}: {offer.summary}" for offer in offers.values()))
-    tokens.number_input("New tokens, at most", 1, 4096, key="max_new_tokens", step=32)
-    sampling.number_input("Temperature", 0.0, 5.0, key="temperature", step=0.1, format="%.2f",
-                          help="0 takes the target's most probable token. Above 0 tokens are drawn from exactly the "
-                               "target's distribution.")
-    with tree.popover(_more_label(), width="stretch"):
-        offer = offers[state["method"]]
-        if offer.argument:
-            st.number_input("Drafted nodes N", 1, 2048, key="method_argument", step=8, help=GLOSSARY["budget"])
+    offer = offers[state["method"]]
+    if offer.argument:
+        row.number_input("Drafted nodes N", 1, 2048, key="method_argument", step=8, width=FIELD_WIDTH,
+                         help="Nodes of every tree beside its root.")
+    row.number_input("Temperature", 0.0, 5.0, key="temperature", step=0.1, format="%.2f", width=FIELD_WIDTH,
+                     help="0 takes the target's most probable token. Above 0 tokens are drawn from exactly the "
+                          "target's distribution.")
+    row.number_input("New tokens, at most", 1, 4096, key="max_new_tokens", step=32, width=FIELD_WIDTH)
+    with row.popover("Budget and sampling"):
         if offer.adaptive:
             low, high = st.columns(2)
             low.number_input("Smallest tree", 1, 4096, key="min_nodes", help=GLOSSARY["budget"])
@@ -75,10 +78,6 @@ def _settings() -> None:
                           help="Keep the most probable tokens whose probabilities add up to this; 1 keeps all.")
         right.number_input("Top-k", 0, 100_000, key="top_k", step=10, help="Keep this many tokens; 0 keeps all.")
         st.number_input("Seed", 0, 2**31 - 1, key="seed", help="The same seed draws the same tokens.")
-
-
-def _more_label() -> str:
-    return "Budget and sampling"
 
 
 def _take_example() -> None:

@@ -46,7 +46,7 @@ def _recent(shown: Shown | None) -> None:
     if not runs:
         return
     st.markdown("**Recent runs**")
-    with st.container(gap=None):
+    with st.container(gap=None, key="recent"):
         for run in runs[:LISTED]:
             st.page_link("pages/explore.py", label=_label(run), query_params={"run": run.id},
                          disabled=shown is not None and run.id == shown.id)
@@ -58,7 +58,7 @@ def _recent(shown: Shown | None) -> None:
 
 def _label(run: RunSummary) -> str:
     state = "" if run.complete else " (interrupted)"
-    return f"{plain(when(run.created))}  {plain(run.title, 40) or 'untitled'}{state}"
+    return f"{plain(when(run.created))}  {plain(run.title, 25) or 'untitled'}{state}"
 
 
 def _open_older() -> None:
