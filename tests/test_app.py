@@ -35,7 +35,7 @@ def jobs(engine, tmp_path, monkeypatch):
 
 
 def app(**query) -> AppTest:
-    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
     for name, value in query.items():
         test.query_params[name] = value
     return test.run()
@@ -208,7 +208,7 @@ def test_pages_open_saved_runs_without_torch(jobs, tmp_path):
         import bastion.jobs.job_manager as m
         from bastion.records import RunStore
         m._manager = m.JobManager(store=RunStore({str(tmp_path)!r}))
-        test = AppTest.from_file({str(ROOT / "app.py")!r}, default_timeout=60)
+        test = AppTest.from_file({str(ROOT / "app.py")!r}, default_timeout=300)
         test.query_params["run"] = {job_id!r}
         test.run()
         assert not test.exception, test.exception
@@ -218,13 +218,13 @@ def test_pages_open_saved_runs_without_torch(jobs, tmp_path):
         assert "torch" not in sys.modules
         print("viewed")
     """)
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "viewed" in done.stdout, done.stderr[-2000:]
 
 
 def test_terms_page_lists_every_definition(jobs):
     from bastion.figures.glossary import GLOSSARY
-    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60).run()
+    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300).run()
     test.switch_page("pages/terms.py").run()
     text = words(test)
     assert not test.exception and all(definition in text for definition in GLOSSARY.values())
