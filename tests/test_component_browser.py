@@ -275,6 +275,21 @@ def test_an_unmounted_component_lets_go_of_the_keyboard(page):
     expect(label(page)).to_have_text("Step 3 of 8")
 
 
+def test_a_component_that_is_started_again_on_the_same_elements_is_one_component(page):
+    whole = payload(RUN, select=3)
+    mount(page, whole)
+    page.evaluate("unmount()")
+    page.evaluate("data => feed(data)", whole)
+    expect(label(page)).to_have_text("Step 3 of 8")
+    for test_id in ("step-play", "node-panel", "step-strip"):
+        expect(page.get_by_test_id(test_id)).to_have_count(1)
+    expect(page.get_by_test_id("node-panel").locator("dl")).to_have_count(1)
+    page.keyboard.press("ArrowRight")
+    expect(label(page)).to_have_text("Step 4 of 8")
+    page.get_by_test_id("step-previous").click()
+    expect(label(page)).to_have_text("Step 3 of 8")
+
+
 def test_the_payload_survives_the_way_streamlit_sends_it():
     data = payload(RUN)
     assert json.loads(json.dumps(data)) == data

@@ -238,13 +238,22 @@ function buildKey(app) {
 }
 
 const APPS = new WeakMap();
+const PRISTINE = new WeakMap();
+
+// The page may end a component and start it again on the same elements: begin from untouched ones.
+function fresh(root) {
+  const base = root.querySelector(".bs");
+  if (PRISTINE.has(root)) base.replaceWith(PRISTINE.get(root).cloneNode(true));
+  else PRISTINE.set(root, base.cloneNode(true));
+  return root;
+}
 
 // Called anew with every change of data, on the same parent element.
 export default function (component) {
   const root = component.parentElement;
   let app = APPS.get(root);
   if (app && !app.base.isConnected) { app.end(); app = null; }
-  if (!app) APPS.set(root, (app = new App(root)));
+  if (!app) APPS.set(root, (app = new App(fresh(root))));
   app.receive(component);
   return () => { app.end(); APPS.delete(root); };
 }
