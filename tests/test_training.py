@@ -77,7 +77,7 @@ def test_labels_are_the_tokens_behind_the_anchor_and_padding_has_none() -> None:
 
 def test_anchors_are_answer_tokens_with_a_successor() -> None:
     dialogue = random_dialogue(30, prompt=6)
-    assert choose_anchors(dialogue, None, random.Random(0)) == list(range(6, 29))
+    assert choose_anchors(dialogue, None) == list(range(6, 29))
     drawn = choose_anchors(dialogue, 9, random.Random(0))
     assert len(set(drawn)) == 9 and set(drawn) <= set(range(6, 29))
 
@@ -149,7 +149,7 @@ def test_the_temperature_that_text_was_drawn_at_is_found(pair) -> None:
             hidden = drafter(embedding[batch.block_ids], batch.context, batch.positions, attention_mask=batch.mask)
             ids.append(int(torch.multinomial((hidden[0, 1] @ head.t() / 1.6).softmax(-1), 1, generator=generator)))
     dialogue = Dialogue(torch.tensor(ids), 1, features)
-    best = fit_depth_temperatures(drafter, embedding, head, [dialogue])
+    best = fit_depth_temperatures(drafter, embedding, head, [dialogue], anchors_per_dialogue=None)
     assert 1.3 < best[0] < 2.0
 
     def loss(factor: float) -> float:

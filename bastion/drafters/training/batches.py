@@ -25,8 +25,8 @@ class Batch:
     labels: torch.Tensor     # int64 [b, A, B - 1], -1 where the dialogue has ended or no anchor is
 
 
-def choose_anchors(dialogue: Dialogue, count: int | None, rng: random.Random) -> list[int]:
-    """Indices of anchors: answer tokens that have a successor. All of them when count is None."""
+def choose_anchors(dialogue: Dialogue, count: int | None, rng: random.Random | None = None) -> list[int]:
+    """Indices of anchors: answer tokens that have a successor. All of them without a count, else drawn by `rng`."""
     candidates = range(dialogue.prompt_length, len(dialogue.ids) - 1)
     if count is None or len(candidates) <= count:
         return list(candidates)

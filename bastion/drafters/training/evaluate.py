@@ -6,6 +6,7 @@ every anchor come from one pass, and each step's tree is compared with what the 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -29,10 +30,12 @@ class Drafted:
 
 
 @torch.inference_mode()
-def block_hidden(drafter: DFlashDraftModel, embedding: torch.Tensor, dialogue: Dialogue) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hidden states [anchors, depth, h] and labels [anchors, depth] at every anchor of a dialogue."""
+def block_hidden(
+    drafter: DFlashDraftModel, embedding: torch.Tensor, dialogue: Dialogue, anchors: list[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden states [anchors, depth, h] and labels [anchors, depth], -1 past the end of the dialogue."""
     c = drafter.config
-    batch = assemble([dialogue], [choose_anchors(dialogue, None, None)], c.block_size, c.mask_token_id)
+    batch = assemble([dialogue], [anchors], c.block_size, c.mask_token_id)
     device, dtype = embedding.device, drafter.fc.weight.dtype
     hidden = drafter(
         embedding[batch.block_ids.to(device)].to(dtype), batch.context.to(device, dtype),
@@ -47,7 +50,7 @@ def draft_all(
     temperatures: torch.Tensor, k: int = 32,
 ) -> Drafted:
     """Marginals at every anchor. embedding and head: [vocab, h]; temperatures: [depth]."""
-    hidden, _ = block_hidden(drafter, embedding, dialogue)
+    hidden, _ = block_hidden(drafter, embedding, dialogue, choose_anchors(dialogue, None))
     logits = (hidden.to(head.dtype) @ head.t()).float() / temperatures.to(head.device)[:, None]
     log_probs, ids = top_k_log_probs(logits.flatten(0, 1), k)
     log_probs, ids = log_probs.unflatten(0, logits.shape[:2]), ids.unflatten(0, logits.shape[:2])
@@ -100,14 +103,17 @@ def acceptance(
 
 @torch.inference_mode()
 def fit_depth_temperatures(
-    drafter: DFlashDraftModel, embedding: torch.Tensor, head: torch.Tensor, dialogues: Iterable[Dialogue]
+    drafter: DFlashDraftModel, embedding: torch.Tensor, head: torch.Tensor, dialogues: Iterable[Dialogue],
+    anchors_per_dialogue: int | None = 40,
 ) -> torch.Tensor:
     """The temperature of each depth, [depth], that gives held-out labels their largest likelihood."""
+    rng = random.Random(0)
     depth = drafter.config.depth
     grid = torch.exp(torch.linspace(np.log(0.7), np.log(3.0), 48))
     loss = torch.zeros(depth, len(grid), dtype=torch.float64)
     for dialogue in dialogues:
-        hidden, labels = block_hidden(drafter, embedding, dialogue)
+        anchors = choose_anchors(dialogue, anchors_per_dialogue, rng)
+        hidden, labels = block_hidden(drafter, embedding, dialogue, anchors)
         logits = (hidden.to(head.dtype) @ head.t()).float().cpu()
         present = labels >= 0
         picked = logits.gather(-1, labels.clamp_min(0)[..., None]).squeeze(-1)
