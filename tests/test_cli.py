@@ -241,6 +241,10 @@ def test_a_saved_run_is_listed_shown_exported_imported_and_deleted(capsys, tiny,
     file = tmp_path / "run.zip"
     assert main(["runs", "export", run_id, str(file)]) == 0
     assert "run.json" in " ".join(zipfile.ZipFile(file).namelist())
+    drawn = tmp_path / "tree.graphml"
+    assert main(["runs", "graph", run_id, "1", str(drawn)]) == 0
+    assert drawn.read_text().count("<node id=") == saved["steps"][1]["nodes"]
+    assert main(["runs", "graph", run_id, "99", str(drawn)]) == 2
     assert main(["runs", "delete", run_id]) == 0
     assert json_of_last(capsys, "runs") == {"runs": []}
     assert json_of(capsys, "runs", "import", str(file)) == {"id": run_id}

@@ -56,6 +56,26 @@ def export(run_id: str, file: str, json_file: str | None) -> None:
     write_json({"id": run_id, "file": file}, json_file)
 
 
+@runs.command()
+@click.argument("run_id")
+@click.argument("step", type=click.IntRange(min=1))
+@click.argument("file")
+def graph(run_id: str, step: int, file: str) -> None:
+    """Write the tree of one step of a run to FILE as GraphML, for networkx, Gephi or yEd."""
+    import networkx
+
+    from bastion.analysis.graph import tree_graph
+
+    run = _store().open(run_id)
+    if step >= len(run.steps):
+        raise UserError(f"Run {run_id} has steps 1 to {len(run.steps) - 1}; there is no step {step}.")
+    try:
+        networkx.write_graphml(tree_graph(run.steps[step], run.text_of), file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written ({error.strerror}): check the path.") from error
+    click.echo(f"Step {step} of run {run_id} is in {file}")
+
+
 @runs.command("import")
 @click.argument("file")
 @json_option
