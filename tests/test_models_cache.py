@@ -14,7 +14,7 @@ from bastion.decoding import decode
 from bastion.decoding.loop import _Decoding
 from bastion.models.attention import register
 from bastion.models.quick_layer import QuickLayer
-from bastion.models.quick_modules import quicken
+from bastion.models.quick_modules import FusedRMSNorm, PackedLinear, packing_works, quicken
 from bastion.models.target import Target, causal_mask
 from bastion.trees import DraftMarginals, FixedBudget, grow_best_first
 from tests.tiny_pair import tiny_pair
@@ -138,23 +138,21 @@ def test_quick_layers_compute_what_the_librarys_do(kind):
 def test_a_models_own_norm_and_the_quick_one_agree():
     from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-    from bastion.models.quick_modules import FusedRMSNorm
-
     norm = LlamaRMSNorm(32, eps=1e-5)
     torch.nn.init.uniform_(norm.weight)
     x = torch.randn(2, 3, 32)
     torch.testing.assert_close(FusedRMSNorm(norm)(x), norm(x))
 
 
-def test_packed_layers_agree_with_plain_ones():
-    from bastion.models.quick_modules import PackedLinear, packing_works
-
-    assert not packing_works(torch.float64) and not packing_works(torch.float32)
+@pytest.mark.parametrize("dtype, tolerance", [(torch.bfloat16, 2e-2), (torch.float32, 1e-5)])
+def test_packed_layers_agree_with_plain_ones(dtype, tolerance):
     model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.SiLU(), torch.nn.Linear(96, 32, bias=False))
-    model = model.to(torch.bfloat16).requires_grad_(False)
-    x = torch.randn(1, 7, 64).to(torch.bfloat16)
+    model = model.to(dtype).requires_grad_(False)
+    x = torch.randn(1, 40, 64).to(dtype)
     with torch.inference_mode():
         expected = model(x)
         quick = quicken(model)
-        torch.testing.assert_close(quick(x), expected, atol=2e-2, rtol=2e-2)
-    assert isinstance(quick[0], PackedLinear) == packing_works(torch.bfloat16)
+        for n in (1, 2, 3, 8, 40):
+            torch.testing.assert_close(quick(x[:, :n]), expected[:, :n], atol=tolerance, rtol=tolerance)
+    assert isinstance(quick[0], PackedLinear) == packing_works(dtype)
+    assert not packing_works(torch.float64)

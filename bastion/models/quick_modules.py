@@ -19,17 +19,25 @@ from bastion.models.quick_layer import QuickLayer, is_quick
 NORMS = {"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"}
 """Library norms that are x / rms(x) * weight, as `torch.nn.functional.rms_norm`."""
 
+BOTH_KEPT_BYTES = 2 << 30
+
 
 class PackedLinear(nn.Module):
-    """A linear layer over weights in oneDNN's own order; for inference only."""
+    """A linear layer over weights in oneDNN's own order; for inference only.
+
+    In float32 one or two tokens are quicker over the plain weights, so both are kept.
+    """
 
     def __init__(self, linear: nn.Linear):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.bias = linear.bias
+        self.plain = linear.weight if linear.weight.dtype == torch.float32 else None
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.plain is not None and x.shape[-2] <= 2:
+            return F.linear(x, self.plain, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
 
@@ -54,9 +62,15 @@ def quicken(model: nn.Module) -> nn.Module:
     with torch.no_grad():
         _swap(model, is_quick, QuickLayer)
         _swap(model, lambda module: type(module).__name__ in NORMS, FusedRMSNorm)
-        if first.device.type == "cpu" and packing_works(first.dtype):
+        if first.device.type == "cpu" and packing_works(first.dtype) and _room_to_pack(model, first.dtype):
             _swap(model, lambda module: type(module) is nn.Linear, PackedLinear)
     return model
+
+
+def _room_to_pack(model: nn.Module, dtype: torch.dtype) -> bool:
+    """Half precision is packed in place of its weights; float32 beside them, so only for small models."""
+    linears = (module for module in model.modules() if type(module) is nn.Linear)
+    return dtype == torch.bfloat16 or sum(linear.weight.nbytes for linear in linears) <= BOTH_KEPT_BYTES
 
 
 def _swap(model: nn.Module, chosen: Callable[[nn.Module], bool], make: Callable[[nn.Module], nn.Module]) -> None:
@@ -68,8 +82,7 @@ def _swap(model: nn.Module, chosen: Callable[[nn.Module], bool], make: Callable[
 
 def packing_works(dtype: torch.dtype) -> bool:
     """Whether this torch has the packed operators and they agree with a plain linear layer."""
-    # float32 gains nothing that repeats from run to run, and plain layers are its yardstick
-    if dtype != torch.bfloat16 or not torch.backends.mkldnn.is_available():
+    if dtype not in (torch.bfloat16, torch.float32) or not torch.backends.mkldnn.is_available():
         return False
     plain = nn.Linear(64, 32, bias=False).to(dtype)
     x = torch.randn(1, 3, 64).to(dtype)
