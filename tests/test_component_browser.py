@@ -290,6 +290,23 @@ def test_a_component_that_is_started_again_on_the_same_elements_is_one_component
     expect(label(page)).to_have_text("Step 3 of 8")
 
 
+def test_a_component_that_comes_back_goes_on_where_it_was(page):
+    whole = payload(RUN)
+    mount(page, part_of(whole, 0, 6, True))
+    expect(label(page)).to_have_text("Step 5 of 5")
+    page.evaluate("unmount()")
+    page.evaluate("data => feed(data)", part_of(whole, 6, 9, False))   # the end of the run, after which nothing jumps
+    expect(label(page)).to_have_text("Step 8 of 8")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(label(page)).to_have_text("Step 6 of 8")
+    page.evaluate("unmount()")
+    page.evaluate("data => feed(data)", {**whole, "select": 2})
+    expect(label(page)).to_have_text("Step 6 of 8")
+    expect(page.get_by_test_id("text-token")).to_have_count(sum(len(s["words"]) for s in whole["steps"]))
+
+
 def test_the_payload_survives_the_way_streamlit_sends_it():
     data = payload(RUN)
     assert json.loads(json.dumps(data)) == data

@@ -2,6 +2,8 @@
 const REPORT_AFTER = 400; // ms since the last move
 const ACKNOWLEDGE = 16;   // steps between two reports of what is held
 const PACE = 650;         // ms a step when playing
+const REMEMBER_FOR = 10000; // ms between the end of a component and its return
+const REMEMBERED = (globalThis[Symbol.for("bastion.tree")] ??= { app: null }); // outlives this module's reload
 
 class App {
   constructor(root) {
@@ -53,6 +55,7 @@ class App {
       this.wanted = data.select;
       this.follow = data.live && missing(data.select);
       this.held = data.start;
+      this.remember();
     }
     const ended = this.live && !data.live;
     this.live = data.live;
@@ -69,6 +72,19 @@ class App {
     this.acknowledge(data.start > this.steps.length);
     this.chooseStep(ended);
     this.draw();
+  }
+
+  // A page under load may take the component away and bring it back: it goes on where it was.
+  remember() {
+    const kept = REMEMBERED.app;
+    REMEMBERED.app = null;
+    if (!kept || kept.run !== this.run || performance.now() - kept.at > REMEMBER_FOR) return;
+    Object.assign(this, { live: kept.live, follow: kept.follow, wanted: null });
+    for (const step of kept.steps) {
+      this.steps.push(step);
+      this.measure(step);
+    }
+    Object.assign(this, { selected: kept.selected, pinned: kept.pinned });
   }
 
   chooseStep(ended) {
@@ -223,6 +239,10 @@ class App {
   }
 
   end() {
+    if (this.steps.length) {
+      const { run, steps, selected, follow, live, pinned } = this;
+      REMEMBERED.app = { run, steps, selected, follow, live, pinned, at: performance.now() };
+    }
     this.ended.abort();
     this.resizes.disconnect();
     clearInterval(this.playing);
