@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
 import torch
-from torch.nn import functional as F
 
 from bastion.errors import UserError
 
@@ -29,31 +26,19 @@ def pick_device(name: str = "auto") -> torch.device:
     return device
 
 
-def pick_dtype(name: str, device: torch.device, hidden: int, vocab: int) -> torch.dtype:
-    """`auto` is bfloat16 on CUDA and MPS; on a CPU, bfloat16 only where it measures faster."""
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 on CUDA and MPS, float32 on a CPU.
+
+    bfloat16 is faster on a CPU that has it, but rounds a forward of n tokens otherwise than a forward
+    of one, and where the target's two best logits tie in bfloat16 the greedy ids then differ from
+    plain decoding's. The default keeps the promise that a tree changes how fast the answer comes,
+    never the answer; `bfloat16` by name trades it for speed.
+    """
     if name != "auto":
         if name not in DTYPES:
             raise UserError(f"There is no number type {name!r}; use auto, {', '.join(DTYPES)}.")
         return DTYPES[name]
-    if device.type != "cpu":
-        return torch.bfloat16
-    return torch.bfloat16 if _cpu_prefers_bfloat16(hidden, vocab) else torch.float32
-
-
-@torch.inference_mode()
-def _cpu_prefers_bfloat16(hidden: int, vocab: int) -> bool:
-    """Time one head-sized matmul of 8 rows in both types: too large for a cache, as in real decoding."""
-    best = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        weight = torch.ones(min(vocab, 32768), hidden, dtype=dtype)
-        rows = torch.ones(8, hidden, dtype=dtype)
-        times = []
-        for _ in range(4):
-            begun = time.perf_counter()
-            F.linear(rows, weight)
-            times.append(time.perf_counter() - begun)
-        best[dtype] = min(times[1:])
-    return best[torch.bfloat16] < best[torch.float32]
+    return torch.float32 if device.type == "cpu" else torch.bfloat16
 
 
 def synchronise(device: torch.device) -> None:

@@ -105,7 +105,7 @@ def _load_target(source: str, device: torch.device, dtype: str):
     window = getattr(text, "sliding_window", None) if getattr(text, "use_sliding_window", True) else None
     if kinds != {"full_attention"} or (window and not getattr(text, "layer_types", None)):
         raise UserError(f"{source} uses attention other than full attention ({', '.join(sorted(kinds))}), which trees cannot be verified with yet.")
-    chosen = pick_dtype(dtype, device, text.hidden_size, text.vocab_size)
+    chosen = pick_dtype(dtype, device)
     model = _from_hub(
         lambda: AutoModelForCausalLM.from_pretrained(
             source,
