@@ -9,6 +9,7 @@ from pages.parts.fetch import model_at_hand
 from pages.parts.form import prompt_form
 from pages.parts.live import live_area
 from pages.parts.sidebar import sidebar
+from pages.parts.text import plain
 
 run_id = st.query_params.get("run")
 problem = ""
@@ -25,7 +26,7 @@ ready = not missing and model_at_hand()
 prompt_form(shown, engine=ready)
 
 if problem:
-    st.error(problem)
+    st.error(plain(problem))
 elif shown is None:
     st.subheader("Type a prompt and press Decode, or start from an example", anchor=False)
     st.markdown("Each step of the decode is drawn as it happens: the tree that the drafter proposed, why it stopped "

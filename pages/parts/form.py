@@ -9,6 +9,7 @@ from bastion.figures.glossary import GLOSSARY
 from bastion.jobs import EXAMPLES, DecodeRequest, manager
 from bastion.jobs.offers import engine_imported, offered_methods
 from bastion.jobs.shown import Shown
+from pages.parts.text import plain
 
 BUTTON_WIDTH, FIELD_WIDTH = 128, 150   # pixels; what does not fit beside wraps below
 
@@ -37,8 +38,9 @@ def prompt_form(shown: Shown | None, engine: bool) -> None:
         st.button("Stop", width="stretch", on_click=_stop, disabled=not running)
     if engine:
         _settings()
+    place = st.container()
     if problem := st.session_state.get("problem"):
-        st.error(problem)
+        place.error(plain(problem))
 
 
 def _bring_prompt(shown: Shown | None) -> None:
@@ -50,8 +52,9 @@ def _bring_prompt(shown: Shown | None) -> None:
 
 
 def _settings() -> None:
+    place = st.container()   # always there, so that what follows keeps its place on the page
     if not engine_imported():
-        with st.spinner("Starting the engine: once, some seconds"):
+        with place, st.spinner("Starting the engine: once, some seconds"):
             offered_methods()
     offers = {offer.name: offer for offer in offered_methods()}
     state = st.session_state
