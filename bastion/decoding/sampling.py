@@ -44,6 +44,8 @@ class Sampling:
 
     def distribution(self, logits: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
         """(token ids int64 [m], probabilities float64 [m]) for logits [vocab]; ids None means all, in order."""
+        if logits.device.type == "mps":  # has no float64
+            logits = logits.cpu()
         scores = logits.double() / self.temperature
         if not self.top_k and self.top_p == 1:
             return None, torch.softmax(scores, dim=-1)
