@@ -165,6 +165,29 @@ def test_depth_temperatures_divide_the_drafters_logits(folders, drafter):
         torch.testing.assert_close(found[order], expected[order], atol=2e-4, rtol=0)
 
 
+def test_a_drafter_stored_in_bfloat16_may_run_in_it_beside_a_float32_target(folders, tmp_path, monkeypatch):
+    """Chosen by measuring; the text is the target's either way."""
+    from safetensors.torch import load_file, save_file
+
+    half = shutil.copytree(folders[1], tmp_path / "half")
+    weights = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(half / "model.safetensors").items()}
+    save_file(weights, half / "model.safetensors")
+    texts = []
+    for quicker, expected in ((True, torch.bfloat16), (False, torch.float32)):
+        monkeypatch.setattr("bastion.drafters.dflash_drafter.cpu_prefers_bfloat16", lambda quicker=quicker: quicker)
+        pair = load_pair(folders[0], half, device="cpu", dtype="float32")
+        assert pair.drafter.dtype == expected and pair.dtype == torch.float32
+        assert load_pair(*folders, device="cpu", dtype="float32").drafter.dtype == torch.float32
+        for method in ("ar", "dflash", "ddtree:12"):
+            steps = list(decode(pair, "abc", method, max_new_tokens=20, stop_token_ids=()))
+            texts.append([token for step in steps for token in step.emitted])
+        first = steps[1].trace.marginal_log_probs
+        if expected == torch.bfloat16:
+            rough = first
+    assert texts.count(texts[0]) == 6
+    torch.testing.assert_close(torch.tensor(rough[0, :5]), torch.tensor(first[0, :5]), atol=0.1, rtol=0)
+
+
 @pytest.mark.parametrize("text", ["[]", "{", '{"depth_temperatures": [1, 1]}', '{"depth_temperatures": [1, 1, 0, 1, 1]}'])
 def test_bad_depth_temperatures(folders, drafter, text):
     (drafter / "growth.json").write_text(text)

@@ -10,6 +10,7 @@ import torch
 
 from bastion.drafters.dflash import DFlashCache, DFlashConfig, DFlashDraftModel
 from bastion.errors import UserError
+from bastion.models.device import cpu_prefers_bfloat16
 from bastion.models.quick_modules import quicken
 from bastion.models.registry import DrafterLoader
 from bastion.models.target import Target
@@ -19,19 +20,26 @@ GROWTH_FILE = "growth.json"
 
 
 class DFlashDrafter:
-    """`depth_temperatures` [depth] divide the logits of each depth before they grow a tree."""
+    """`depth_temperatures` [depth] divide the logits of each depth before they grow a tree.
+
+    The drafter runs in the number type of `model`, whatever the target's: what it proposes decides
+    how fast the answer comes and never which.
+    """
 
     kind = "dflash"
 
     def __init__(self, model: DFlashDraftModel, target: Target, depth_temperatures: tuple[float, ...]):
         self.model = model
         self.target = target
+        self.dtype = model.norm.weight.dtype
+        # in a box, so that the drafter's head and the model's layers are swapped alike
+        self.head = target.head if self.dtype == target.dtype else quicken(torch.nn.Sequential(target.head_in(self.dtype)))
         self.depth = model.config.depth
         self.feature_layer_ids = model.config.target_layer_ids
         self.temperatures = torch.tensor(depth_temperatures, dtype=torch.float32, device=target.device)[:, None]
         mask_ids = torch.full((self.depth,), model.config.mask_token_id, device=target.device)
         with torch.inference_mode():
-            self.mask_embeddings = target.embed(mask_ids)
+            self.mask_embeddings = target.embed(mask_ids).to(self.dtype)
 
     def start(self, capacity: int) -> DFlashSession:
         return DFlashSession(self, capacity)
@@ -48,14 +56,14 @@ class DFlashSession:
     @torch.inference_mode()
     def draft(self, features: torch.Tensor, root: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Top-k token ids and log-probs [depth, k] behind `root`; features [1, c, layers * h] of the new context."""
-        model, target = self.drafter.model, self.drafter.target
-        anchor = target.embed(torch.tensor([root], device=target.device))
-        block = torch.cat((anchor, self.drafter.mask_embeddings))[None]
+        drafter, model, target = self.drafter, self.drafter.model, self.drafter.target
+        anchor = target.embed(torch.tensor([root], device=target.device)).to(drafter.dtype)
+        block = torch.cat((anchor, drafter.mask_embeddings))[None]
         start = self.cache.length + features.shape[1]
         positions = torch.arange(self.cache.length, start + block.shape[1], device=target.device)[None]
-        hidden = model(block, features, positions, self.cache)
+        hidden = model(block, features.to(drafter.dtype), positions, self.cache)
         self.cache.crop(start)
-        logits = target.head(hidden[0, 1:]).float() / self.drafter.temperatures
+        logits = drafter.head(hidden[0, 1:]).float() / drafter.temperatures
         log_probs, ids = top_k_log_probs(logits, k)
         return ids.cpu().numpy(), log_probs.cpu().numpy()
 
@@ -67,8 +75,16 @@ def load_dflash(folder: Path, target: Target) -> DFlashDrafter:
     with torch.device("meta"):
         model = DFlashDraftModel(config)
     _read_weights(model, folder)
-    model = quicken(model.to(target.device, target.dtype).eval().requires_grad_(False))
+    dtype = drafting_dtype(target, stored=model.norm.weight.dtype)
+    model = quicken(model.to(target.device, dtype).eval().requires_grad_(False))
     return DFlashDrafter(model, target, read_depth_temperatures(folder, config.depth))
+
+
+def drafting_dtype(target: Target, stored: torch.dtype) -> torch.dtype:
+    """The target's number type, but bfloat16 for weights stored so beside a float32 target where a CPU is quicker in it."""
+    if target.device.type == "cpu" and (target.dtype, stored) == (torch.float32, torch.bfloat16) and cpu_prefers_bfloat16():
+        return torch.bfloat16
+    return target.dtype
 
 
 def check_fit(config: DFlashConfig, target: Target) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from bastion.errors import UserError
 from bastion.models.cache import KVCache
+from bastion.models.quick_modules import PackedLinear
 
 PREFILL_CHUNK = 512
 """Prompt tokens of one forward: bounds the attention scores to chunk x context."""
@@ -148,6 +149,17 @@ class Target:
             torch.from_numpy(depths + context).to(self.device, non_blocking=True),
             mask,
         )
+
+    def head_in(self, dtype: torch.dtype) -> torch.nn.Module:
+        """The head in another number type, for a drafter that runs in it: a copy, unless it is the target's own."""
+        if dtype == self.dtype:
+            return self.head
+        weight = self.head.plain if isinstance(self.head, PackedLinear) else self.head.weight
+        copy = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=self.head.bias is not None, device="meta")
+        copy.weight = torch.nn.Parameter(weight.to(dtype), requires_grad=False)
+        if self.head.bias is not None:
+            copy.bias = torch.nn.Parameter(self.head.bias.to(dtype), requires_grad=False)
+        return copy
 
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         """[..., hidden] embeddings of int64 [...] ids."""
