@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from bastion.drafters.dflash import DFlashDraftModel, build_target_layer_ids, save_dflash
+from bastion.drafters.dflash import DFlashConfig, DFlashDraftModel, build_target_layer_ids, save_dflash
 from bastion.drafters.dflash_drafter import GROWTH_FILE
 from bastion.drafters.training.card import write_card
 from bastion.drafters.training.evaluate import acceptance, fit_depth_temperatures
@@ -146,6 +146,15 @@ def load_teacher(job: TrainingJob, place: torch.device) -> Teacher:
     eos = model.generation_config.eos_token_id
     stops = {tokenizer.backend.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
     return Teacher(model, tokenizer, layer_ids, frozenset(stops), job.max_new_tokens, job.batch)
+
+
+def load_drafter(folder: Path) -> DFlashDraftModel:
+    """A drafter alone, in float32 and without a target to check it against, for measuring it."""
+    from safetensors.torch import load_file
+
+    drafter = DFlashDraftModel(DFlashConfig.from_json((folder / "config.json").read_text(encoding="utf-8")))
+    drafter.load_state_dict(load_file(folder / "model.safetensors"))
+    return drafter.float().eval()
 
 
 def sources(job: TrainingJob, teacher: Teacher, done: set[str]) -> Iterator[Dialogue]:
