@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bastion.decoding import decode
 from bastion.decoding.loop import _Decoding
 from bastion.models.attention import register
 from bastion.models.quick_layer import QuickLayer
@@ -62,8 +61,6 @@ def test_committing_any_path_of_any_tree_equals_a_fresh_prefill(prompt, nodes, s
 
 def test_after_every_step_the_cache_is_that_of_the_committed_tokens():
     prompt = [1, 2, 3, 4]
-    run = decode(PAIR, prompt, "ddtree:9", temperature=1.0, max_new_tokens=30, seed=1)
-    run.close()
     from bastion.decoding.methods import resolve_method
     from bastion.decoding.sampling import Sampling, SeededDraws
 

@@ -12,7 +12,7 @@ import torch
 
 from bastion.decoding.acceptance import accept
 from bastion.decoding.clock import StageClock
-from bastion.decoding.methods import NO_MARGINALS, Bastion, Method, resolve_method
+from bastion.decoding.methods import NO_MARGINALS, Method, resolve_method
 from bastion.decoding.sampling import Draws, Sampling, SeededDraws
 from bastion.decoding.trace import trace_step
 from bastion.errors import UserError
@@ -65,7 +65,7 @@ def decode(
     if method.drafts and pair.drafter is None:
         raise UserError(f"The method {method.name} needs a drafter and this pair has none; use ar, or load a drafter.")
     calibration = find_or_make_calibration(pair, method, on_notice)
-    if isinstance(method, Bastion) and method.calibration is None:
+    if calibration is not None:
         method = method.calibrated(calibration)
     run = _Decoding(
         pair, prompt_ids, method, sampling, max_new_tokens, stops, draws or SeededDraws(seed), trace, calibration,
@@ -97,8 +97,7 @@ def find_or_make_calibration(
     pair: Pair, method: Method, on_notice: Callable[[str], None] | None
 ) -> Calibration | None:
     """The method's own or the stored calibration; made now only for a method that grows by it."""
-    needs = isinstance(method, Bastion)
-    if needs and method.calibration is not None:
+    if method.calibration is not None:
         return method.calibration
     from bastion.decoding.calibrate import calibrate, stored_calibration
 
@@ -107,7 +106,7 @@ def find_or_make_calibration(
     except UserError as damaged:
         log.warning("%s", damaged)
         found = None
-    if found is None and needs:
+    if found is None and method.needs_calibration:
         if on_notice is not None:
             on_notice("Calibrating this device for this pair, once; it takes under a minute.")
         found = calibrate(pair, quick=True)

@@ -34,6 +34,17 @@ class Method(Protocol):
     def marginals(self, trace: bool) -> int:
         """Tokens wanted per depth from the drafter."""
 
+    @property
+    def needs_calibration(self) -> bool:
+        """Whether it grows by the device's latency, so that one must be made when none is stored."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The one it brings along, if any."""
+
+    def calibrated(self, calibration: Calibration) -> Method:
+        """The same method with what the device was measured to take; itself when it makes no use of that."""
+
     def max_nodes(self, depth: int) -> int:
         """The most nodes a tree can have, root included, for a drafter of this depth."""
 
@@ -41,8 +52,18 @@ class Method(Protocol):
         """The tree to verify behind `context` committed tokens and the root."""
 
 
+class _Uncalibrated:
+    """For methods whose trees do not depend on the device."""
+
+    needs_calibration = False
+    calibration = None
+
+    def calibrated(self, calibration: Calibration):
+        return self
+
+
 @dataclass(frozen=True)
-class Autoregressive:
+class Autoregressive(_Uncalibrated):
     """Plain decoding: the tree is its root."""
 
     name: str = "ar"
@@ -59,7 +80,7 @@ class Autoregressive:
 
 
 @dataclass(frozen=True)
-class SinglePath:
+class SinglePath(_Uncalibrated):
     """DFlash's own verification: the most probable token of each depth, in a row."""
 
     name: str = "dflash"
@@ -85,7 +106,7 @@ def _marginals_for(nodes: int, trace: bool) -> int:
 
 
 @dataclass(frozen=True)
-class BestFirst:
+class BestFirst(_Uncalibrated):
     """Best-first growth under any budget of `bastion.trees`, the same at every step."""
 
     budget: Budget
@@ -116,12 +137,13 @@ class Bastion:
     bucket: int | Literal["doubling"] = 1
     name: str = "bastion"
     drafts: bool = True
+    needs_calibration: bool = True
 
     def marginals(self, trace: bool) -> int:
         return _marginals_for(self.max_nodes(0), trace)
 
     def calibrated(self, calibration: Calibration) -> Bastion:
-        return replace(self, calibration=calibration)
+        return replace(self, calibration=self.calibration or calibration)
 
     def max_nodes(self, depth: int) -> int:
         return max(self.min_nodes, self.max_nodes_bound or self.calibration.max_probed_nodes)
