@@ -9,6 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import bastion.jobs.job_manager as manager_module
+from bastion.errors import UserError
 from bastion.jobs import EXAMPLES, DecodeRequest, JobManager
 from bastion.records import RunStore
 
@@ -189,6 +190,29 @@ def test_nasty_prompts_show_as_text_in_titles_and_prompt(jobs, prompt):
     finished(jobs, job_id)
     test = app(run=job_id)
     assert not test.exception and test.text_area(key="prompt").value.replace("\x00", "") == prompt.replace("\x00", "")
+
+
+def test_without_a_model_the_page_fetches_it_says_what_failed_and_tries_again(jobs, monkeypatch):
+    tries, there = [], []
+
+    def fetch(source, progress):
+        tries.append(source)
+        if len(tries) == 1:
+            raise UserError("No network: run `python -m bastion fetch` later.")
+        there.append(True)
+
+    monkeypatch.setattr("pages.parts.fetch.model_ready", lambda: bool(there))
+    monkeypatch.setattr("bastion.models.fetch.fetch_default", fetch)
+    test = app()
+    finished(jobs, test.session_state["fetch"])
+    test.run()
+    assert not test.exception and [e.value for e in test.error] == ["No network: run `python -m bastion fetch` later."]
+    assert button(test, "Decode").disabled and test.text_area(key="prompt")
+    button(test, "Fetch the default model (93 MB)").click()
+    test.run()
+    finished(jobs, test.session_state["fetch"])
+    test.run()
+    assert not test.exception and len(tries) == 2 and not test.error and not button(test, "Decode").disabled
 
 
 def test_pages_open_saved_runs_without_torch(jobs, tmp_path):

@@ -92,7 +92,10 @@ def test_a_prompt_is_decoded_step_by_step_and_the_page_says_what_the_record_says
     screen.page.locator(f'[data-testid=tree-node][data-node="{node}"] .glyph').click(force=True)
     panel = screen.part("node-panel")
     screen.until(lambda: panel.get_attribute("data-node") == str(node) and "Pinned" in panel.inner_text())
-    field = lambda name: panel.locator(f'[data-field="{name}"]').inner_text()
+
+    def field(name: str) -> str:
+        return panel.locator(f'[data-field="{name}"]').inner_text()
+
     ranks = list(step.trace.marginal_token_ids[0])
     assert field("token") == show_token(run.vocabulary[str(int(step.token_ids[node]))])
     assert field("depth") == "1"

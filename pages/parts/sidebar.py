@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, UTC
 
 import streamlit as st
 
@@ -103,8 +103,8 @@ def age(iso: str) -> str:
         made = datetime.fromisoformat(iso)
     except ValueError:
         return ""
-    made = made if made.tzinfo else made.replace(tzinfo=timezone.utc)
-    seconds = max((datetime.now(timezone.utc) - made).total_seconds(), 0)
+    made = made if made.tzinfo else made.replace(tzinfo=UTC)
+    seconds = max((datetime.now(UTC) - made).total_seconds(), 0)
     for unit, size in (("day", 86_400), ("hour", 3_600), ("min", 60)):
         if seconds >= size:
             count = int(seconds // size)
