@@ -41,7 +41,8 @@ def finished(jobs, job_id):
     raise AssertionError(jobs.view(job_id))
 
 
-def test_the_first_adaptive_decode_calibrates_and_its_run_is_what_decode_gives(jobs, engine, choice):
+def test_the_first_adaptive_decode_calibrates_and_its_run_is_what_decode_gives(jobs, engine, choice, tmp_path, monkeypatch):
+    monkeypatch.setenv("BASTION_HOME", str(tmp_path))  # no calibration there, whatever ran before this test
     request = DecodeRequest("Hello, tree 🌳", pair=choice, max_new_tokens=24, max_nodes=12)
     view = finished(jobs, jobs.submit(request))
     assert view.state == "done", view.error

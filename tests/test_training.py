@@ -126,7 +126,7 @@ def test_replayed_acceptance_is_what_decoding_measures(pair, nodes) -> None:
     model, ids = pair.target.model, pair.drafter.feature_layer_ids
     answers = continue_batch(model, prompts, 24, frozenset(), ids)
     dialogues = [Dialogue(torch.tensor(p + a.ids), len(p), a.features) for p, a in zip(prompts, answers, strict=True)]
-    embedding, head = model.get_input_embeddings().weight, model.lm_head.weight
+    embedding = head = model.get_input_embeddings().weight  # tied
     replayed = acceptance(pair.drafter.model, embedding, head, dialogues, sizes=(nodes,), max_new_tokens=24)[nodes]
     tokens = steps = 0
     for prompt in prompts:
@@ -139,7 +139,7 @@ def test_replayed_acceptance_is_what_decoding_measures(pair, nodes) -> None:
 def test_the_temperature_that_text_was_drawn_at_is_found(pair) -> None:
     """Tokens drawn from the drafter's own first-depth marginals at 1.6: that is the temperature with the least loss."""
     model, drafter = pair.target.model, pair.drafter.model
-    embedding, head = model.get_input_embeddings().weight, model.lm_head.weight
+    embedding = head = model.get_input_embeddings().weight  # tied
     generator = torch.Generator().manual_seed(4)
     features = torch.randn(179, 128, generator=generator)
     ids = [7, 8]

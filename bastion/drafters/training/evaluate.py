@@ -36,7 +36,7 @@ def block_hidden(
     """Hidden states [anchors, depth, h] and labels [anchors, depth], -1 past the end of the dialogue."""
     c = drafter.config
     batch = assemble([dialogue], [anchors], c.block_size, c.mask_token_id)
-    device, dtype = embedding.device, drafter.fc.weight.dtype
+    device, dtype = embedding.device, drafter.hidden_norm.weight.dtype
     hidden = drafter(
         embedding[batch.block_ids.to(device)].to(dtype), batch.context.to(device, dtype),
         batch.positions.to(device), attention_mask=batch.mask.to(device),
