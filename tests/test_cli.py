@@ -89,6 +89,7 @@ def test_every_option_of_every_command_says_what_it_does():
     (["generate", "--prompt-ids", "1,x"], "--prompt-ids takes token ids"),
     (["generate", "--prompt-ids", "1,-2"], "--prompt-ids takes token ids"),
     (["generate", "--prompt-ids", ","], "--prompt-ids takes token ids"),
+    (["generate", "--prompt-ids", "9" * 5000], "--prompt-ids takes token ids"),
     (["generate", "--prompt-file", "no/such/file"], "no/such/file cannot be read"),
     (["generate", "--prompt", "x", "--stop-token-ids", "two"], "--stop-token-ids takes token ids"),
     (["generate", "--prompt", "x", "--temperature", "-1"], "--temperature"),
@@ -105,6 +106,10 @@ def test_every_option_of_every_command_says_what_it_does():
     (["generate", "--prompt", "x", "--target", "nowhere"], "There is no folder 'nowhere'"),
     (["generate", "--prompt", "x", "--json", "no/such/folder/x.json"], "there is no folder"),
     (["generate", "--prompt", "x", "--json", "."], "is a folder"),
+    (["generate", "--prompt", "x", "--json", ""], "names no file"),
+    (["train", "--prompts", "nowhere.jsonl", "--out", "drafter"], "There is no file nowhere.jsonl"),
+    *[(["train", "--prompts", "x", "--out", "drafter", option, "nan"], option)
+      for option in ("--minutes", "--gather-minutes", "--evaluate-every", "--learning-rate")],
     (["compare", "--methods", "ar"], "--prompts"),
     (["compare", "--prompts", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
     (["runs", "show", "../../etc"], "run"),
@@ -119,6 +124,7 @@ def test_every_option_of_every_command_says_what_it_does():
 def test_a_mistake_is_one_line_and_exit_status_2(capsys, arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert words in refusal(capsys, *arguments)
+    assert not list(tmp_path.iterdir())  # a mistake leaves nothing behind
 
 
 def test_mistakes_that_only_the_model_knows(capsys, tiny, target_only):
@@ -240,11 +246,15 @@ def test_a_saved_run_is_listed_shown_exported_imported_and_deleted(capsys, tiny,
     assert saved["text"] in shown and "ddtree:8" in shown
     file = tmp_path / "run.zip"
     assert main(["runs", "export", run_id, str(file)]) == 0
+    capsys.readouterr()
+    for nowhere in (tmp_path, tmp_path / "no" / "such" / "folder.zip"):
+        assert "cannot be written" in refusal(capsys, "runs", "export", run_id, str(nowhere))
     assert "run.json" in " ".join(zipfile.ZipFile(file).namelist())
     drawn = tmp_path / "tree.graphml"
     assert main(["runs", "graph", run_id, "1", str(drawn)]) == 0
     assert drawn.read_text().count("<node id=") == saved["steps"][1]["nodes"]
-    assert main(["runs", "graph", run_id, "99", str(drawn)]) == 2
+    capsys.readouterr()
+    assert "there is no step 99" in refusal(capsys, "runs", "graph", run_id, "99", str(drawn))
     assert main(["runs", "delete", run_id]) == 0
     assert json_of_last(capsys, "runs") == {"runs": []}
     assert json_of(capsys, "runs", "import", str(file)) == {"id": run_id}

@@ -29,7 +29,10 @@ def test_sigkill_leaves_every_finished_step(tmp_path):
     assert all(map(same_step, run.steps, make_run(5, seed=9)))
     assert run.text_of(run.output_ids[1]) == text_of(run.output_ids[1:2])[0]
     assert run.info["finish_reason"] == "killed"
-    assert [(s.id, s.finish_reason) for s in RunStore(tmp_path).list()] == [("killed", "killed")]
+    (listed,) = RunStore(tmp_path).list()
+    assert (listed.id, listed.finish_reason) == ("killed", "killed")
+    totals = run.info["totals"]
+    assert (listed.tokens, listed.tau, listed.tokens_per_second) == (totals["tokens"], totals["tau"], totals["tokens_per_second"])
 
 
 def test_wherever_a_stream_is_cut_the_steps_before_it_are_whole(tmp_path):

@@ -15,6 +15,7 @@ import click
 from bastion.errors import UserError
 
 DEFAULT_PRESET = "smollm2-135m"
+LONGEST_ID = 18  # digits; any vocabulary ends long before
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--pair", "preset", metavar="PRESET", help=f"Preset pair of target and drafter.  [default: {DEFAULT_PRESET}]")
     @click.option("--target", metavar="X", help="Target: a folder or hub name of a causal language model, in place of --pair.")
-    @click.option("--drafter", metavar="Y", help="Drafter of --target; without one only `ar` and `ngram` run.")
+    @click.option("--drafter", metavar="Y", help="Drafter of --target; without one only `ar` runs.")
     @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
     @click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
     @functools.wraps(command)
@@ -59,7 +60,7 @@ def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_pair
 
 
-class _Finite(click.FloatRange):
+class Finite(click.FloatRange):
     """A number in a range; NaN, which compares false with every bound, and infinities are not in it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -70,8 +71,8 @@ class _Finite(click.FloatRange):
 def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--temperature, --top-p, --top-k, --max-new-tokens and --seed, handed over as the dict `sampling`."""
 
-    @click.option("--temperature", metavar="T", type=_Finite(min=0), default=0.0, show_default=True, help="0 takes the most probable token.")
-    @click.option("--top-p", metavar="P", type=_Finite(min=0, max=1, min_open=True), default=1.0, show_default=True,
+    @click.option("--temperature", metavar="T", type=Finite(min=0), default=0.0, show_default=True, help="0 takes the most probable token.")
+    @click.option("--top-p", metavar="P", type=Finite(min=0, max=1, min_open=True), default=1.0, show_default=True,
                   help="Sample within this share of the probability.")
     @click.option("--top-k", metavar="K", type=click.IntRange(min=0), default=0, show_default=True, help="Sample among this many tokens; 0 is no limit.")
     @click.option("--max-new-tokens", metavar="N", type=click.IntRange(min=1), default=256, show_default=True, help="Stop after this many tokens.")
@@ -90,7 +91,7 @@ json_option = click.option("--json", "json_file", metavar="FILE", help="Write on
 def token_ids(text: str, option: str) -> list[int]:
     """Ids from "1,2,3"; UserError names the option when one is not a whole number from 0 up."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isdecimal() for part in parts):
+    if not parts or not all(part.isdecimal() and len(part) <= LONGEST_ID for part in parts):
         raise UserError(f"{option} takes token ids separated by commas, like 1,2,3.")
     return [int(part) for part in parts]
 

@@ -17,6 +17,8 @@ def check_json_file(destination: str | None) -> None:
     """Raise UserError before any work is done when `--json` names a file that cannot be written."""
     if destination is None or destination == "-":
         return
+    if not destination.strip():
+        raise UserError("--json names no file: give one, or - for standard output.")
     file = Path(destination)
     if file.is_dir():
         raise UserError(f"--json {destination} is a folder: name a file in it.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bastion.cli.options import DEFAULT_PRESET, json_option
+from bastion.cli.options import DEFAULT_PRESET, Finite, json_option
 from bastion.cli.output import check_json_file, write_json
 from bastion.errors import UserError
 
@@ -27,18 +27,18 @@ def _numbers(_context, _option, text: str | None) -> tuple[int, ...] | None:
 @click.option("--avoid", metavar="FILE", type=click.Path(path_type=Path), multiple=True, help="Prompts to measure on: nothing near them is trained on. Repeatable.")
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), required=True, help="Folder of the drafter, its log and its data; continued when it exists.")
 @click.option("--answer-tokens", type=click.IntRange(min=1), default=2_000_000, show_default=True, help="Gather this many answer tokens first.")
-@click.option("--gather-minutes", type=click.FloatRange(min=0, min_open=True), help="Gather no longer than this, whatever is there by then.")
+@click.option("--gather-minutes", type=Finite(min=0, min_open=True), help="Gather no longer than this, whatever is there by then.")
 @click.option("--max-new-tokens", type=click.IntRange(min=2), default=144, show_default=True, help="Longest answer.")
 @click.option("--batch", type=click.IntRange(min=1), default=64, show_default=True, help="Prompts answered at once.")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Minutes of training, all parts together.")
+@click.option("--minutes", type=Finite(min=0, min_open=True), default=60.0, show_default=True, help="Minutes of training, all parts together.")
 @click.option("--dialogues-per-step", type=click.IntRange(min=1), default=16, show_default=True, help="Dialogues in one training step, 16 anchors each.")
 @click.option("--layers", type=click.IntRange(min=1), default=4, show_default=True, help="Layers of the drafter.")
 @click.option("--block-size", type=click.IntRange(min=2), default=8, show_default=True, help="The anchor and the positions drafted behind it.")
 @click.option("--feature-layers", callback=_numbers, metavar="A,B,C", help="Target layers the drafter reads.  [default: five, evenly spaced]")
 @click.option("--mask-id", type=click.IntRange(min=0), help="Token id that marks slots to fill.  [default: the last spare special token]")
 @click.option("--random-start", is_flag=True, help="Random weights in place of the target's last layers.")
-@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=1e-3, show_default=True, help="Largest learning rate; it warms up and falls again.")
-@click.option("--evaluate-every", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True, help="Minutes between held-out measurements.")
+@click.option("--learning-rate", type=Finite(min=0, min_open=True), default=1e-3, show_default=True, help="Largest learning rate; it warms up and falls again.")
+@click.option("--evaluate-every", type=Finite(min=0, min_open=True), default=5.0, show_default=True, help="Minutes between held-out measurements.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of data, order and weights.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
 @json_option
@@ -49,6 +49,9 @@ def train(target, prompts, openers, avoid, out, answer_tokens, gather_minutes, m
     Interrupt it any time; the same command goes on where it stopped.
     """
     check_json_file(json_file)
+    for file in (*prompts, *avoid, *((openers,) if openers else ())):
+        if not file.is_file():
+            raise UserError(f"There is no file {file}; give a JSON-lines file.")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

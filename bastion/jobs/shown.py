@@ -74,14 +74,8 @@ def of_run(run: Run) -> Shown:
 
 
 def recent(source: JobManager | None = None) -> list[RunSummary]:
-    """Saved runs, newest first; those being decoded in this process are left out."""
-    source = source or manager()
-    saved = []
-    for summary in source.store.list():
-        view = None if summary.complete else source.view(summary.id)
-        if view is None or view.final:
-            saved.append(summary)
-    return saved
+    """All runs, newest first; one that is being decoded now (`finish_reason` None) can be opened and stopped."""
+    return (source or manager()).store.list()
 
 
 def _estimate(steps: Sequence[StepRecord]) -> dict[str, Any] | None:

@@ -108,9 +108,17 @@ class RunStore:
             except UserError:
                 continue
             if name != run_id and not is_held(self.root / name):
-                summary = replace(summary, finish_reason="killed")
+                summary = replace(summary, finish_reason="killed", **self._recounted(run_id))
             summaries.append(summary)
         return sorted(summaries, key=lambda summary: (summary.created, summary.id), reverse=True)
+
+    def _recounted(self, run_id: str) -> dict[str, Any]:
+        """Totals of a run that was cut short, which its run.json does not have; empty when it cannot be read."""
+        try:
+            totals = self.open(run_id).info["totals"]
+        except UserError:
+            return {}
+        return {name: totals.get(name) for name in ("tokens", "tau", "tokens_per_second")}
 
     def attach(self, run_id: str, key: str, value: Any) -> None:
         """Set one key of a run's `run.json`, for what becomes known after the run (a yardstick, a
@@ -145,7 +153,10 @@ class RunStore:
                 write_files(folder, Path(scratch), complete=False,
                             finish_reason=run.info["finish_reason"] or "unfinished")
                 folder = Path(scratch)
-            pack(folder, buffer if buffer is not None else file)
+            try:
+                pack(folder, buffer if buffer is not None else file)
+            except OSError as error:
+                raise UserError(f"{file} cannot be written ({error.strerror}): check the path.") from error
         return buffer.getvalue() if buffer is not None else None
 
     def import_zip(self, file: ZipSource) -> str:

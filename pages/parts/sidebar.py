@@ -57,7 +57,7 @@ def _recent(shown: Shown | None) -> None:
 
 
 def _label(run: RunSummary) -> str:
-    state = "" if run.complete else " (interrupted)"
+    state = "" if run.complete else " (decoding)" if run.finish_reason is None else " (interrupted)"
     return f"{plain(when(run.created))}  {plain(run.title, 25) or 'untitled'}{state}"
 
 

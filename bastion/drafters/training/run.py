@@ -65,9 +65,6 @@ class TrainingJob:
     def check(self) -> TrainingJob:
         if not self.prompts:
             raise UserError("Give at least one file of prompts.")
-        for path in (*self.prompts, *self.avoid, *((self.openers,) if self.openers else ())):
-            if not path.is_file():
-                raise UserError(f"There is no file {path}; give a JSON-lines file.")
         if self.block_size < 2 or self.layers < 1:
             raise UserError("A drafter needs a block of 2 or more and at least one layer.")
         return self
