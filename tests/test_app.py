@@ -14,6 +14,7 @@ from bastion.jobs import EXAMPLES, DecodeRequest, JobManager
 from bastion.records import RunStore
 
 from tests.counting_engine import CountingEngine
+from tests.synthetic_runs import make_info, make_run, text_of
 
 ROOT = Path(__file__).resolve().parents[1]
 NASTY = ["<img src=x onerror=alert(1)>", "مرحبا \u202eabc\u202c שלום", "🐑🧮👩‍👩‍👧 e\u0301", "a\x00b\x07c\x1b[31m",
@@ -252,3 +253,21 @@ def test_terms_page_lists_every_definition(jobs):
     test.switch_page("pages/terms.py").run()
     text = words(test)
     assert not test.exception and all(definition in text for definition in GLOSSARY.values())
+
+
+@pytest.mark.parametrize("info, shown", [
+    ({"method": "ddtree:24", "sampling": {"temperature": 0.7, "top_p": 0.9, "top_k": 40, "seed": 7, "max_new_tokens": 9}},
+     {"method_argument": 24, "temperature": 0.7, "top_p": 0.9, "top_k": 40, "seed": 7, "max_new_tokens": 9}),
+    ({"method": "ddtree:99999999", "sampling": {"temperature": 1e9, "top_p": True, "top_k": "x", "seed": -1, "max_new_tokens": None}},
+     {"method_argument": 16, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 0, "max_new_tokens": 128}),
+    ({"method": "ddtree", "sampling": {}}, {"method_argument": 16, "temperature": 0.0}),
+])
+def test_a_run_opened_by_its_link_brings_settings_that_the_fields_take(jobs, info, shown):
+    writer = jobs.store.create(make_info(prompt="Count", **info), text_of=text_of)
+    for record in make_run(2):
+        writer.append(record)
+    writer.finish("length")
+    test = app(run=writer.id)
+    assert not test.exception and test.text_area(key="prompt").value == "Count"
+    assert test.selectbox(key="method").value == "ddtree"
+    assert {name: test.number_input(key=name).value for name in shown} == shown

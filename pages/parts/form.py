@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 import streamlit as st
 
 from bastion.errors import UserError
@@ -17,6 +20,11 @@ DEFAULTS = {"prompt": "", "method": "bastion", "method_argument": 16, "temperatu
             "max_new_tokens": 128, "seed": 0, "min_nodes": 1, "max_nodes": None}
 
 
+LIMITS = {"temperature": (0.0, 5.0), "top_p": (0.01, 1.0), "top_k": (0, 100_000), "max_new_tokens": (1, 4096),
+          "seed": (0, 2**31 - 1)}
+MOST_NODES = 2048
+
+
 def keep_defaults() -> None:
     """Give every widget its first value, and keep values while another page is on show."""
     for name, value in DEFAULTS.items():
@@ -24,9 +32,9 @@ def keep_defaults() -> None:
 
 
 def prompt_form(shown: Shown | None, engine: bool) -> None:
-    """Draw the form. `engine`: models can be run here. A run opened by its link brings its prompt along."""
+    """Draw the form. `engine`: models can be run here. A run opened by its link brings its prompt and settings."""
     running, decoding = shown is not None and shown.live, shown is not None and not shown.final
-    _bring_prompt(shown)
+    brought = _bring_prompt(shown)
     keep_defaults()
     st.pills("Examples", [example.name for example in EXAMPLES], key="example", on_change=_take_example,
              label_visibility="collapsed")
@@ -37,39 +45,59 @@ def prompt_form(shown: Shown | None, engine: bool) -> None:
         st.button("Decode", type="primary", width="stretch", on_click=_start, disabled=not engine or decoding)
         st.button("Stop", width="stretch", on_click=_stop, disabled=not running)
     if engine:
-        _settings()
+        _settings(shown if brought else None)
     place = st.container()
     if problem := st.session_state.get("problem"):
         place.error(plain(problem))
 
 
-def _bring_prompt(shown: Shown | None) -> None:
+def _bring_prompt(shown: Shown | None) -> bool:
+    """Whether the run on show has just filled the empty form; what a person typed stays."""
     state = st.session_state
-    if shown is not None and state.get("brought") != shown.id:
-        state["brought"] = shown.id
-        if not state.get("prompt"):
-            state["prompt"] = shown.prompt
+    if shown is None or state.get("brought") == shown.id:
+        return False
+    state["brought"] = shown.id
+    if state.get("prompt"):
+        return False
+    state["prompt"] = shown.prompt
+    return True
 
 
-def _settings() -> None:
+def _bring_settings(info: Mapping[str, Any], methods: Collection[str]) -> None:
+    """Method and sampling of a run into the form. A run may come from elsewhere: what no field takes is passed over."""
+    name, _, argument = str(info.get("method") or "").partition(":")
+    if name in methods:
+        st.session_state["method"] = name
+        if argument.isdecimal() and len(argument) < 6 and 1 <= int(argument) <= MOST_NODES:
+            st.session_state["method_argument"] = int(argument)
+    sampling = info.get("sampling")
+    for field, (low, high) in LIMITS.items():
+        value = sampling.get(field) if isinstance(sampling, Mapping) else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+            st.session_state[field] = type(low)(value)
+
+
+def _settings(brought: Shown | None) -> None:
     place = st.container()   # always there, so that what follows keeps its place on the page
     if not engine_imported():
         with place, st.spinner("Starting the engine: once, some seconds"):
             offered_methods()
     offers = {offer.name: offer for offer in offered_methods()}
     state = st.session_state
+    if brought is not None:
+        _bring_settings(brought.info, offers)
     row = st.container(horizontal=True, vertical_alignment="bottom")
     row.selectbox("Method", list(offers), key="method", width=FIELD_WIDTH, format_func=lambda name: offers[name].label,
                      help="How each step's tree of drafted tokens is grown. "
                           + " · ".join(f"{offer.name}: {offer.summary}" for offer in offers.values()))
     offer = offers[state["method"]]
     if offer.argument:
-        row.number_input("Drafted nodes N", 1, 2048, key="method_argument", step=8, width=FIELD_WIDTH,
+        row.number_input("Drafted nodes N", 1, MOST_NODES, key="method_argument", step=8, width=FIELD_WIDTH,
                          help="Nodes of every tree beside its root.")
-    row.number_input("Temperature", 0.0, 5.0, key="temperature", step=0.1, format="%.2f", width=FIELD_WIDTH,
+    row.number_input("Temperature", *LIMITS["temperature"], key="temperature", step=0.1, format="%.2f", width=FIELD_WIDTH,
                      help="0 takes the target's most probable token. Above 0 tokens are drawn from exactly the "
                           "target's distribution.")
-    row.number_input("New tokens, at most", 1, 4096, key="max_new_tokens", step=32, width=FIELD_WIDTH)
+    row.number_input("New tokens, at most", *LIMITS["max_new_tokens"], key="max_new_tokens", step=32, width=FIELD_WIDTH)
     with row.popover("Budget and sampling"):
         if offer.adaptive:
             low, high = st.columns(2)
@@ -77,10 +105,10 @@ def _settings() -> None:
             high.number_input("Largest tree", 1, 8192, key="max_nodes", step=32, placeholder="as timed",
                               help=GLOSSARY["budget"] + " Left empty: the largest tree that the calibration timed.")
         left, right = st.columns(2)
-        left.number_input("Top-p", 0.01, 1.0, key="top_p", step=0.05, format="%.2f",
+        left.number_input("Top-p", *LIMITS["top_p"], key="top_p", step=0.05, format="%.2f",
                           help="Keep the most probable tokens whose probabilities add up to this; 1 keeps all.")
-        right.number_input("Top-k", 0, 100_000, key="top_k", step=10, help="Keep this many tokens; 0 keeps all.")
-        st.number_input("Seed", 0, 2**31 - 1, key="seed", help="The same seed draws the same tokens.")
+        right.number_input("Top-k", *LIMITS["top_k"], key="top_k", step=10, help="Keep this many tokens; 0 keeps all.")
+        st.number_input("Seed", *LIMITS["seed"], key="seed", help="The same seed draws the same tokens.")
 
 
 def _take_example() -> None:
