@@ -77,7 +77,7 @@ def plain_distribution(pair, temperature, top_p, top_k) -> Distribution:
         warpers.append(TopPLogitsWarper(top_p))
     model = pair.target.model
     found: Distribution = {(): 1.0}
-    for length in range(TOKENS):
+    for _ in range(TOKENS):
         longer: Distribution = {}
         prefixes = torch.tensor([PROMPT + list(prefix) for prefix in found])
         n = prefixes.shape[1]

@@ -46,7 +46,7 @@ def test_outputs_and_caches_of_every_call(sequence, parity, tensors, model):
     if sequence != "nocache":
         cache = DFlashCache(model.config, capacity=64, like=model.fc.weight)
     for call in calls:
-        at = lambda name: tensors[f"{sequence}.call{call['call']}.{name}"]  # noqa: E731
+        at = lambda name, number=call['call']: tensors[f"{sequence}.call{number}.{name}"]  # noqa: E731
         output = model(at("noise_embedding"), at("target_hidden"), at("position_ids"), cache)
         torch.testing.assert_close(output, at("output"), atol=TOLERANCE, rtol=0)
         if cache is None:

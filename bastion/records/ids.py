@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from datetime import datetime, timezone
+from datetime import datetime, UTC
 
 from bastion.errors import UserError
 
@@ -13,7 +13,7 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 
 def new_run_id(now: datetime | None = None) -> str:
     """An id that sorts by time (UTC) and does not clash: `20260130-154502-3f9a1c`."""
-    now = now or datetime.now(timezone.utc)
+    now = now or datetime.now(UTC)
     return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, UTC
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -53,7 +53,7 @@ class RunStore:
         """
         run_id = checked_run_id(run_id) if run_id is not None else new_run_id()
         full = {**INFO_DEFAULTS, **info, "schema_version": SCHEMA_VERSION, "id": run_id,
-                "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
                 "complete": False, "vocabulary": {}, "totals": {}, "finish_reason": None,
                 "text": ""}
         hidden = self._hidden(run_id)

@@ -150,28 +150,26 @@ def continue_batch(
 
     with features_of(model, layer_ids) as joined:
         logits = prefill_rows(model, ids, pad, cache, joined, features)
-        for new in range(max_new_tokens):
-            if new:
-                out = model(
-                    input_ids=step, attention_mask=hide[..., : cache.length + 1],
-                    position_ids=(cache.length - pad[rows])[:, None], cache=cache, use_cache=True,
-                )
-                if features is not None:
-                    features[rows, cache.length] = joined()[:, 0]
-                cache.commit(1)
-                logits = out.logits[:, -1]
+        for left in reversed(range(max_new_tokens)):
             chosen = logits.argmax(-1) if top_p is None else sample_top_p(logits, top_p, generator)
             for row, token in zip(rows.tolist(), chosen.tolist(), strict=True):
                 if not (written[row] and written[row][-1] in stop_ids):
                     written[row].append(token)
             live = torch.tensor([written[row][-1] not in stop_ids for row in rows.tolist()], device=device)
-            if not live.any():
+            if not left or not live.any():
                 break
             if live.float().mean() < 0.75:
                 keep = live.nonzero().squeeze(-1)
                 select_rows(cache, keep)
                 rows, chosen, hide = rows[keep], chosen[keep], hide[keep]
-            step = chosen[:, None]
+            out = model(
+                input_ids=chosen[:, None], attention_mask=hide[..., : cache.length + 1],
+                position_ids=(cache.length - pad[rows])[:, None], cache=cache, use_cache=True,
+            )
+            if features is not None:
+                features[rows, cache.length] = joined()[:, 0]
+            cache.commit(1)
+            logits = out.logits[:, -1]
 
     answers = []
     for row, (prompt, answer) in enumerate(zip(prompts, written, strict=True)):
