@@ -15,5 +15,5 @@ CASES = [
     ("probability", 0.998, ">0.99"), ("probability", 0.00044, "0.00044"), ("probability", 0.00001, "<0.0001"),
     ("probability", 0, "0"), ("probability", None, "\u2013"),
     ("percent", 0.123, f"12{T}%"), ("percent", 0.001, f"<1{T}%"), ("percent", 0, f"0{T}%"), ("percent", 1, f"100{T}%"),
-    ("rate", 45.21, f"45.2{T}tokens/s"), ("rate", None, "\u2013"),
+    ("rate", 45.21, "45.2\u00a0tokens/s"), ("rate", None, "\u2013"),
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 THIN = "\u2009"
+WORD_SPACE = "\u00a0"  # before a unit that is a word, where a thin space reads as none; never broken
 MINUS = "\u2212"
 NONE = "\u2013"  # an en dash stands where a number does not exist
 
@@ -84,4 +85,4 @@ def percent(value: float | None) -> str:
 
 def rate(value: float | None, unit: str = "tokens/s") -> str:
     """A rate with its unit: 45.2 tokens/s."""
-    return NONE if _missing(value) else significant(value) + THIN + unit
+    return NONE if _missing(value) else significant(value) + WORD_SPACE + unit

@@ -1,5 +1,6 @@
 // Numbers and tokens as text. The number rules are those of bastion/figures/numbers.py.
 const THIN = "\u2009";
+const WORD_SPACE = "\u00a0";
 const NONE = "\u2013";
 const missing = (v) => v === null || v === undefined || !Number.isFinite(v);
 
@@ -23,7 +24,7 @@ const count = (v) => (missing(v) ? NONE : grouped(String(Math.trunc(v))));
 const milliseconds = (ms) =>
   missing(ms) ? NONE : Math.abs(ms) < 9995 ? significant(ms) + THIN + "ms" : significant(ms / 1000) + THIN + "s";
 const ratio = (v) => (missing(v) ? NONE : significant(v) + "x");
-const rate = (v, unit = "tokens/s") => (missing(v) ? NONE : significant(v) + THIN + unit);
+const rate = (v, unit = "tokens/s") => (missing(v) ? NONE : significant(v) + WORD_SPACE + unit);
 
 function probability(v) {
   if (missing(v)) return NONE;
