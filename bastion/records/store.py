@@ -32,6 +32,7 @@ from bastion.records.totals import run_totals
 from bastion.records.writer import Decode, RunWriter, TextOf
 
 _summaries: dict[tuple[str, int, int], RunSummary] = {}
+_killed_summaries: dict[tuple[str, RunSummary], RunSummary] = {}
 
 
 class RunStore:
@@ -108,17 +109,22 @@ class RunStore:
             except UserError:
                 continue
             if name != run_id and not is_held(self.root / name):
-                summary = replace(summary, finish_reason="killed", **self._recounted(run_id))
+                summary = self._killed(summary)
             summaries.append(summary)
         return sorted(summaries, key=lambda summary: (summary.created, summary.id), reverse=True)
 
-    def _recounted(self, run_id: str) -> dict[str, Any]:
-        """Totals of a run that was cut short, which its run.json does not have; empty when it cannot be read."""
-        try:
-            totals = self.open(run_id).info["totals"]
-        except UserError:
-            return {}
-        return {name: totals.get(name) for name in ("tokens", "tau", "tokens_per_second")}
+    def _killed(self, summary: RunSummary) -> RunSummary:
+        """With the totals that its run.json does not have, none when it is damaged. Nobody writes to such
+        a run any more, so it is read once: pages list runs at every rerun."""
+        key = (str(self.root), summary)
+        if key not in _killed_summaries:
+            try:
+                totals = self.open(summary.id).info["totals"]
+            except UserError:
+                totals = {}
+            known = {name: totals.get(name) for name in ("tokens", "tau", "tokens_per_second")}
+            _killed_summaries[key] = replace(summary, finish_reason="killed", **known)
+        return _killed_summaries[key]
 
     def attach(self, run_id: str, key: str, value: Any) -> None:
         """Set one key of a run's `run.json`, for what becomes known after the run (a yardstick, a

@@ -96,7 +96,7 @@ def run(job: TrainingJob, device: str = "auto", say: Callable[[str], None] = pri
     )
     drafter = DFlashDraftModel(config).to(place)
     if not job.random_start:
-        warm_start(drafter, target, reader[0].ids[None].to(place))
+        warm_start(drafter, target, reader.ids_of(0)[None].to(place))
     progress = train(drafter, embedding, head, reader, held_out, held_indices, job.plan, job.out, say)
 
     say("fitting a temperature per depth on held-out text")
@@ -196,7 +196,7 @@ def opener_choice(job: TrainingJob, prompts: list[Prompt]) -> Callable[[random.R
 def held_out_indices(reader: ShardReader) -> set[int]:
     """Dialogues never trained on: chosen by a checksum of their first ids, so that resuming keeps them."""
     chosen = {
-        i for i in range(len(reader)) if zlib.crc32(reader[i].ids[:40].numpy().tobytes()) % HELD_OUT_SHARE == 0
+        i for i in range(len(reader)) if zlib.crc32(reader.ids_of(i)[:40].numpy().tobytes()) % HELD_OUT_SHARE == 0
     }
     return chosen or {len(reader) - 1}
 

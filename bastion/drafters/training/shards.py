@@ -81,9 +81,14 @@ class ShardReader:
         return len(self.index)
 
     def __getitem__(self, i: int) -> Dialogue:
-        path, start, length, prompt, row, _, source = self.index[i]
+        path, _, length, prompt, row, _, source = self.index[i]
         features = self.open[path].get_slice("features")[row : row + length - 1]
-        return Dialogue(self.ids[path][start : start + length].long(), prompt, features, source)
+        return Dialogue(self.ids_of(i), prompt, features, source)
+
+    def ids_of(self, i: int) -> torch.Tensor:
+        """The ids of one dialogue, int64 [t], without reading its features."""
+        path, start, length, *_ = self.index[i]
+        return self.ids[path][start : start + length].long()
 
     def __iter__(self) -> Iterator[Dialogue]:
         return (self[i] for i in range(len(self)))
