@@ -29,3 +29,11 @@ def calibrations_dir() -> Path:
 
 def runs_dir() -> Path:
     return home() / "runs"
+
+
+def races_dir() -> Path:
+    return home() / "races"
+
+
+def benchmarks_dir() -> Path:
+    return home() / "benchmarks"

@@ -11,12 +11,19 @@ from pages.parts.live import live_area
 from pages.parts.sidebar import sidebar
 from pages.parts.text import plain
 
+returning = not st.query_params and bool(st.session_state.get("explored"))
+if returning:   # from another page of this session
+    st.query_params.from_dict(st.session_state["explored"])
 run_id = st.query_params.get("run")
 problem = ""
 try:
     shown = show(run_id) if run_id else None
 except UserError as error:
     shown, problem = None, str(error)
+    if returning:   # it was deleted meanwhile
+        problem = ""
+        st.query_params.clear()
+st.session_state["explored"] = st.query_params.to_dict()
 
 missing = engine_missing()
 sidebar(shown)

@@ -40,10 +40,10 @@ def studio_home(folder: Path, default_model: Path) -> Path:
 
 
 class StudioServer:
-    """`streamlit run app.py` on a free port of 127.0.0.1, with its own BASTION_HOME."""
+    """`streamlit run app.py` (or another script) on a free port of 127.0.0.1, with its own BASTION_HOME."""
 
-    def __init__(self, bastion_home: Path) -> None:
-        self.home = bastion_home
+    def __init__(self, bastion_home: Path, script: str = "app.py") -> None:
+        self.home, self.script = bastion_home, script
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -52,10 +52,10 @@ class StudioServer:
         self.start()
 
     def start(self) -> None:
-        environment = {**os.environ, "BASTION_HOME": str(self.home)}
+        environment = {**os.environ, "BASTION_HOME": str(self.home), "PYTHONPATH": str(ROOT)}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(self.port),
+                [sys.executable, "-m", "streamlit", "run", self.script, "--server.port", str(self.port),
                  "--server.headless", "true"],
                 cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         for _ in range(600):

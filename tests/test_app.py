@@ -271,3 +271,23 @@ def test_a_run_opened_by_its_link_brings_settings_that_the_fields_take(jobs, inf
     assert not test.exception and test.text_area(key="prompt").value == "Count"
     assert test.selectbox(key="method").value == "ddtree"
     assert {name: test.number_input(key=name).value for name in shown} == shown
+
+
+def test_a_run_and_the_form_come_back_after_a_look_at_another_page(jobs):
+    job_id = jobs.submit(DecodeRequest("ab", max_new_tokens=4))
+    finished(jobs, job_id)
+    test = app(run=job_id, step="1")
+    test.selectbox(key="method").select("ddtree").run()
+    test.number_input(key="method_argument").set_value(9).run()
+    test.switch_page("pages/terms.py").run()
+    assert "surrogate" in words(test)
+    test.query_params.clear()
+    test.switch_page("pages/explore.py").run()
+    assert test.query_params["run"] == job_id and test.text_area[0].value == "ab"
+    assert test.selectbox(key="method").value == "ddtree" and test.number_input(key="method_argument").value == 9
+    jobs.store.delete(job_id)
+    jobs._jobs.clear()
+    test.switch_page("pages/terms.py").run()
+    test.query_params.clear()
+    test.switch_page("pages/explore.py").run()
+    assert not test.error and "run" not in test.query_params and test.text_area[0].value == "ab"

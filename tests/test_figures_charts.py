@@ -5,7 +5,7 @@ import pytest
 
 from bastion import analysis
 from bastion.errors import UserError
-from bastion.figures import charts
+from bastion.figures import charts, frame
 from bastion.figures.palette import PARTS, method_colour
 from tests.synthetic_runs import make_prefill, make_run
 
@@ -75,7 +75,7 @@ def test_every_chart_has_title_axes_with_units_and_caption(make, dark):
     figure = make(RUN, dark=dark)
     assert figure.layout.title.text and figure.layout.xaxis.title.text and figure.layout.yaxis.title.text
     assert "easured" in figure.layout.annotations[0].text
-    assert figure.layout.paper_bgcolor == charts.GROUND["dark" if dark else "light"]
+    assert figure.layout.paper_bgcolor == frame.GROUND["dark" if dark else "light"]
 
 
 @pytest.mark.parametrize("make", MAKERS)

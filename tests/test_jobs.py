@@ -168,7 +168,7 @@ def test_an_unexpected_error_is_one_sentence_and_the_finished_steps_stay(jobs, e
     job_id = jobs.submit(DecodeRequest("ab", seed=13, max_new_tokens=30))
     view = wait(jobs, job_id)
     assert view.state == "failed" and len(view.steps) == 2
-    assert view.error == ("Decoding stopped because of an unexpected error (RuntimeError: the device fell over); "
+    assert view.error == ("It stopped because of an unexpected error (RuntimeError: the device fell over); "
                           "the log of the server has the details.")
     assert "the device fell over" in caplog.text and "Traceback" in caplog.text
     run = jobs.store.open(job_id)

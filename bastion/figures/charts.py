@@ -16,10 +16,9 @@ from bastion.analysis import acceptance_histogram as lengths_histogram
 from bastion.analysis import decode_steps, depth_limit_share, latency_table, progress, speedup, tau
 from bastion.errors import UserError
 from bastion.figures import numbers
-from bastion.figures.palette import ACCEPTED, GROUND, INK, PARTS, REJECTED, method_colour, method_dash
+from bastion.figures.frame import from_zero, house_figure, ink_colour, shade
+from bastion.figures.palette import ACCEPTED, PARTS, REJECTED, method_colour, method_dash
 from bastion.step import StepRecord
-
-HEIGHT = 320  # pixels, the same for all, so that a page of them is even
 
 
 def speed_figure(steps: Sequence[StepRecord], plain_tokens_per_second: float | None = None, measured: bool = True,
@@ -37,7 +36,7 @@ def speed_figure(steps: Sequence[StepRecord], plain_tokens_per_second: float | N
     caption = "Measured, prefill left out."
     if times:
         caption += " Plain decoding: " + ("measured on the same prompt." if measured else "estimated, not measured.")
-    figure = _figure(title, caption, "step", "tokens/s so far", dark)
+    figure = house_figure(title, caption, "step", "tokens/s so far", dark)
     if times:
         figure.add_hline(plain_tokens_per_second, line={"color": REJECTED, "width": 1.2, "dash": "solid" if measured else "dash"},
                          annotation={"text": "plain" if measured else "plain, estimated", "font": {"color": REJECTED}},
@@ -46,7 +45,7 @@ def speed_figure(steps: Sequence[StepRecord], plain_tokens_per_second: float | N
                        line={"color": method_colour(method, dark), "dash": method_dash(method), "width": 2},
                        customdata=[numbers.rate(v) for v in so_far.tokens_per_second],
                        hovertemplate="step %{x}: %{customdata}<extra></extra>")
-    return _from_zero(figure, [*so_far.tokens_per_second, plain_tokens_per_second or 0])
+    return from_zero(figure, [*so_far.tokens_per_second, plain_tokens_per_second or 0])
 
 
 def acceptance_histogram(steps: Sequence[StepRecord], drafter_depth: int | None = None, dark: bool = False) -> go.Figure:
@@ -62,7 +61,7 @@ def acceptance_histogram(steps: Sequence[StepRecord], drafter_depth: int | None 
     caption = "Measured."
     if share is not None:
         caption += f" {numbers.percent(share)} of the steps hit the drafter\u2019s depth limit."
-    figure = _figure(title, caption, "acceptance length, tokens a step", "steps", dark)
+    figure = house_figure(title, caption, "acceptance length, tokens a step", "steps", dark)
     limited = _limited(steps, drafter_depth, len(counts))[1:]
     for name, height, colour in (("hit the depth limit", limited, ACCEPTED), ("ended before", counts[1:] - limited, REJECTED)):
         if height.any():
@@ -90,16 +89,16 @@ def latency_figure(steps: Sequence[StepRecord], dark: bool = False) -> go.Figure
     if table.rmse is not None:
         title = f"Verify time was predicted within {numbers.seconds(table.rmse)} RMSE"
         caption = "Measured: solid. Predicted: dashed."
-    figure = _figure(title, caption, "step", "verify time, ms", dark)
+    figure = house_figure(title, caption, "step", "verify time, ms", dark)
     measured = [1e3 * step.seconds.verify for step in rounds]
     for name, x, y, dash in (("measured", [step.index for step in rounds], measured, "solid"),
                              ("predicted", table.step, 1e3 * table.predicted, "dash")):
         if len(x):
             figure.add_scatter(x=x, y=y, mode="lines", name=name,
-                               line={"color": _ink(dark) if dash == "solid" else REJECTED, "dash": dash, "width": 1.6},
+                               line={"color": ink_colour(dark) if dash == "solid" else REJECTED, "dash": dash, "width": 1.6},
                                customdata=[numbers.seconds(v / 1e3) for v in y],
                                hovertemplate="step %{x}: %{customdata}<extra>" + name + "</extra>")
-    return _from_zero(figure, [*measured, *(1e3 * table.predicted)])
+    return from_zero(figure, [*measured, *(1e3 * table.predicted)])
 
 
 def parts_figure(steps: Sequence[StepRecord], dark: bool = False) -> go.Figure:
@@ -109,11 +108,11 @@ def parts_figure(steps: Sequence[StepRecord], dark: bool = False) -> go.Figure:
     total = sum(step.seconds.total for step in rounds)
     verify = sum(step.seconds.verify for step in rounds)
     title = f"Verify takes {numbers.percent(verify / total if total else None)} of the time"
-    figure = _figure(title, "Measured, device synchronised at each border.", "step", "step time, ms", dark)
+    figure = house_figure(title, "Measured, device synchronised at each border.", "step", "step time, ms", dark)
     for part, opacity in PARTS.items():
         values = [1e3 * getattr(step.seconds, part) for step in rounds]
         figure.add_bar(x=[step.index for step in rounds], y=values, name=part,
-                       marker={"color": _shade(_ink(dark), opacity), "line": {"width": 0}},
+                       marker={"color": shade(ink_colour(dark), opacity), "line": {"width": 0}},
                        customdata=[numbers.seconds(v / 1e3) for v in values],
                        hovertemplate="step %{x}: %{customdata}<extra>" + part + "</extra>")
     figure.update_layout(barmode="stack", bargap=0.15)
@@ -123,40 +122,3 @@ def parts_figure(steps: Sequence[StepRecord], dark: bool = False) -> go.Figure:
 def _require(steps: Sequence[StepRecord]) -> None:
     if not decode_steps(steps):
         raise UserError("This run has no decode step yet: let it decode at least one token after the prompt.")
-
-
-def _shade(colour: str, opacity: float) -> str:
-    """The colour as rgba(): a legend shows it, unlike a bar's opacity."""
-    red, green, blue = (int(colour[i:i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{opacity})"
-
-
-def _ink(dark: bool) -> str:
-    return INK["dark" if dark else "light"]
-
-
-def _figure(title: str, caption: str, x: str, y: str, dark: bool) -> go.Figure:
-    """An empty chart in the house style: hairlines, no frame, title above, caption below."""
-    ink, ground = _ink(dark), GROUND["dark" if dark else "light"]
-    hair = _shade(ink, 0.13)
-    axis = {"showline": True, "linecolor": hair, "linewidth": 1, "zeroline": False, "ticks": "outside", "ticklen": 3,
-            "tickcolor": hair, "tickfont": {"size": 11}, "title": {"font": {"size": 12}, "standoff": 8}, "separatethousands": True}
-    figure = go.Figure()
-    figure.update_layout(
-        height=HEIGHT, template="none", paper_bgcolor=ground, plot_bgcolor=ground, separators=".\u2009",
-        font={"family": "system-ui, sans-serif", "color": ink, "size": 12}, hoverlabel={"bgcolor": ground, "font": {"color": ink}},
-        margin={"l": 56, "r": 16, "t": 66, "b": 76},
-        title={"text": title, "font": {"size": 15, "weight": 600}, "x": 0, "xref": "paper", "xanchor": "left", "y": 1,
-               "yref": "container", "yanchor": "top", "pad": {"t": 14}},
-        legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
-        annotations=[{"text": caption, "x": 0, "xref": "paper", "y": 0, "yref": "paper", "yshift": -62, "showarrow": False,
-                      "xanchor": "left", "yanchor": "middle", "font": {"size": 11, "color": _shade(ink, 0.62)}}])
-    figure.update_xaxes(title_text=x, showgrid=False, **axis)
-    figure.update_yaxes(title_text=y, gridcolor=hair, rangemode="tozero", **axis)
-    return figure
-
-
-def _from_zero(figure: go.Figure, values: Sequence[float]) -> go.Figure:
-    top = max((float(v) for v in values if np.isfinite(v)), default=1.0)
-    figure.update_yaxes(range=[0, top * 1.08 or 1.0])
-    return figure

@@ -8,8 +8,9 @@ from typing import Any
 from bastion.errors import UserError
 from bastion.jobs.fetching import run_fetch
 from bastion.jobs.job import CANCELLED, FINAL, Event, Job, JobView
-from bastion.jobs.request import DecodeRequest
+from bastion.jobs.request import DecodeRequest, PairChoice
 from bastion.jobs.runner import Engine, run_decode, run_yardstick
+from bastion.jobs.work import Work, run_work
 from bastion.jobs.worker import DeviceWorker, Task
 from bastion.records.ids import new_run_id
 
@@ -44,6 +45,18 @@ class JobManager:
             job.measure(state="waiting", words="Plain decoding is measured after this")
         self._enter(job)
         self._put(device, job, lambda: self._decode(device, job))
+        return job.id
+
+    def start(self, request: Any, choice: PairChoice, work: Work, job_id: str | None = None) -> str:
+        """Queue other work behind the decodes of the same device; its job id. `request` says what was asked
+        for (`view(id).request`); `work` reports through its job, results by `job.know`."""
+        device = self.engine.device(choice)
+        job = Job(job_id or new_run_id(), request)
+        with self._lock:
+            if job_id in self._jobs and self._jobs[job_id].state not in FINAL:
+                return job_id
+        self._enter(job)
+        self._put(device, job, lambda: run_work(job, work))
         return job.id
 
     def fetch_default(self) -> str:

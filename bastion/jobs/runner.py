@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
-from bastion.errors import UserError
-from bastion.jobs.job import (CALIBRATING, CANCELLED, DECODING, DONE, FAILED, LOADING, Cancelled, Job, Progress,
-                              seconds_left)
+from bastion.jobs.job import CALIBRATING, DECODING, DONE, LOADING, Cancelled, Job, Progress, seconds_left
+from bastion.jobs.recorded import record
 from bastion.jobs.request import DecodeRequest, PairChoice
+from bastion.jobs.work import run_work, sentence
 from bastion.records.totals import output_ids, why_finished
 from bastion.step import StepRecord
 from bastion.token_text import escape_undecodable
@@ -56,49 +56,33 @@ class Engine(Protocol):
         """Steps as they are done; `on_read` hears how much of the prompt is read and may raise. Raises UserError."""
 
 
-def sentence(error: BaseException) -> str:
-    """What a person is told: a UserError's own words, anything else named in one sentence."""
-    if isinstance(error, UserError):
-        return str(error)
-    first = (str(error).strip().splitlines() or [""])[0][:200]
-    name = type(error).__name__
-    return (f"Decoding stopped because of an unexpected error ({name}{': ' + first if first else ''}); "
-            "the log of the server has the details.")
-
-
 def run_decode(job: Job, engine: Engine, store: Any) -> bool:
     """Decode `job.request`; every outcome ends in a final state of the job. True when it is done."""
-    try:
-        pair, prompt_ids = _prepare(job, engine)
-        _decode(job, engine, store, pair, prompt_ids)
-        return True
-    except Cancelled:
-        job.end(CANCELLED, "Stopped")
-    except Exception as error:
-        if not isinstance(error, UserError):
-            log.exception("job %s failed", job.id)
-        job.end(FAILED, "Failed", sentence(error))
-    return False
+    return run_work(job, lambda job: _decode(job, engine, store))
 
 
-def _prepare(job: Job, engine: Engine) -> tuple[Any, list[int]]:
-    request: DecodeRequest = job.request
-    name = request.pair.label
-    quick = engine.loaded(request.pair)
-    job.enter(LOADING, f"Preparing {name}" if quick else f"Loading {name}, a few seconds")
-    pair = engine.load(request.pair)
-    prompt_ids = engine.encode(pair, request.prompt)
-    job.know(engine.info(pair, prompt_ids, request))
+def load(job: Job, engine: Engine, choice: PairChoice) -> Any:
+    """The pair, loaded unless it is."""
+    job.enter(LOADING, f"Preparing {choice.label}" if engine.loaded(choice) else f"Loading {choice.label}, a few seconds")
+    return engine.load(choice)
+
+
+def calibrate_for(job: Job, engine: Engine, pair: Any, request: DecodeRequest) -> dict[str, Any]:
+    """The calibration that decoding `request` uses: as stored, made now when it needs one and has none, else empty."""
     calibration = engine.calibration(pair, request)
     if calibration is None:
         job.enter(CALIBRATING, "Calibrating this device, once, under a minute")
         calibration = engine.calibrate(pair, job.say)
     job.calibrated(calibration)
-    return pair, prompt_ids
+    return calibration
 
 
-def _decode(job: Job, engine: Engine, store: Any, pair: Any, prompt_ids: list[int]) -> None:
+def _decode(job: Job, engine: Engine, store: Any) -> None:
     request: DecodeRequest = job.request
+    pair = load(job, engine, request.pair)
+    prompt_ids = engine.encode(pair, request.prompt)  # refused before anything is measured
+    job.know(engine.info(pair, prompt_ids, request))
+    calibrate_for(job, engine, pair, request)
 
     def text_of(ids: list[int]) -> list[str]:
         texts = engine.texts(pair, ids)
@@ -115,32 +99,19 @@ def _decode(job: Job, engine: Engine, store: Any, pair: Any, prompt_ids: list[in
     info = {**job.view().info, "calibration": job.view().calibration or None}
     writer = store.create(info, run_id=job.id, text_of=text_of, decode=lambda ids: engine.text(pair, ids))
     began, emitted = time.monotonic(), 0
-    try:
-        for step in steps:
-            job.step(step, writer.append(step))
-            emitted += len(step.emitted)
-            job.say(Progress(f"{emitted} of at most {request.max_new_tokens} tokens", emitted,
-                             request.max_new_tokens, seconds_left(began, emitted, request.max_new_tokens)))
-    except BaseException as error:
-        _close_early(writer, emitted, error)
-        raise
-    finally:
-        steps.close()
-    writer.finish()
+
+    def heard(step: StepRecord, pieces: list[str]) -> None:
+        nonlocal emitted
+        job.step(step, pieces)
+        emitted += len(step.emitted)
+        job.say(Progress(f"{emitted} of at most {request.max_new_tokens} tokens", emitted,
+                         request.max_new_tokens, seconds_left(began, emitted, request.max_new_tokens)))
+
+    record(steps, writer, heard)
     sampling = info.get("sampling", {})
     job.know({"finish_reason": why_finished(output_ids(job.view().steps), sampling.get("stop_token_ids"),
                                             request.max_new_tokens)})
     job.end(DONE, f"{emitted} tokens")
-
-
-def _close_early(writer: Any, emitted: int, error: BaseException) -> None:
-    """Keep what was decoded before somebody stopped the job or it failed; nothing of a run without a step."""
-    if not emitted:
-        writer.abandon()
-    elif isinstance(error, Cancelled):
-        writer.finish(finish_reason="cancelled")
-    else:
-        writer.finish(finish_reason="failed", note=sentence(error))
 
 
 def run_yardstick(job: Job, engine: Engine, store: Any) -> None:

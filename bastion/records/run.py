@@ -74,3 +74,7 @@ class RunSummary:
     tau: float | None
     tokens_per_second: float | None
     note: str = ""
+    temperature: float | None = None
+    prompt_set: str = ""
+    group: str = ""           # "race" or "benchmark" for a run that belongs to one
+    group_id: str = ""

@@ -64,9 +64,10 @@ def _check_types(info: dict[str, Any], name: str) -> None:
     wrong = [key for key, kind in (
         ("id", str), ("created", str), ("complete", bool), ("title", str), ("pair", str),
         ("method", str), ("device", str), ("dtype", str), ("text", str), ("sampling", dict),
+        ("prompt_set", str), ("prompt_id", str),
         ("versions", dict), ("totals", dict), ("vocabulary", dict), ("prompt_ids", list))
         if not isinstance(info.get(key), kind)]
-    for key, kind in (("yardstick", dict), ("calibration", dict), ("finish_reason", str)):
+    for key, kind in (("yardstick", dict), ("calibration", dict), ("finish_reason", str), ("group", dict)):
         if info[key] is not None and not isinstance(info[key], kind):
             wrong.append(key)
     if not wrong:

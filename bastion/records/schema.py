@@ -98,6 +98,9 @@ INFO_DEFAULTS: dict[str, object] = {
     "finish_reason": None,  # "stop", "length", "context", "cancelled", "killed", "failed"
     "totals": {},           # see bastion.records.totals.run_totals
     "text": "",             # the whole output as text
+    "prompt_set": "",       # name of the prompt set the prompt came from, e.g. "gsm8k"
+    "prompt_id": "",        # its id there
+    "group": None,          # {"kind": "race" or "benchmark", "id", ...} of a run that belongs to one
 }
 """Keys that `run.json` always holds, with what stands there when the caller says nothing. The
 writer adds `schema_version`, `id`, `created` (ISO, UTC), `complete` and `vocabulary`

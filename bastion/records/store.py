@@ -240,12 +240,15 @@ def _summary(path: Path) -> RunSummary:
     key = (str(path), status.st_mtime_ns, status.st_size)
     if key not in _summaries:
         info = read_run_json(path)
-        totals = info["totals"]
+        totals, group = info["totals"], info["group"] or {}
+        temperature = info["sampling"].get("temperature")
         _summaries[key] = RunSummary(
             id=info["id"], created=info["created"], title=info["title"], pair=info["pair"],
             method=info["method"], device=info["device"], dtype=info["dtype"],
             complete=info["complete"],
             finish_reason=info["finish_reason"],
             tokens=totals.get("tokens"), tau=totals.get("tau"),
-            tokens_per_second=totals.get("tokens_per_second"), note=str(info.get("note", "")))
+            tokens_per_second=totals.get("tokens_per_second"), note=str(info.get("note", "")),
+            temperature=float(temperature) if isinstance(temperature, (int, float)) else None,
+            prompt_set=info["prompt_set"], group=str(group.get("kind", "")), group_id=str(group.get("id", "")))
     return _summaries[key]

@@ -26,7 +26,7 @@ MOST_NODES = 2048
 
 
 def keep_defaults() -> None:
-    """Give every widget its first value, and keep values while another page is on show."""
+    """Give every widget its first value, also while it is not drawn."""
     for name, value in DEFAULTS.items():
         st.session_state[name] = st.session_state.get(name, value)
 
@@ -39,7 +39,7 @@ def prompt_form(shown: Shown | None, engine: bool) -> None:
     st.pills("Examples", [example.name for example in EXAMPLES], key="example", on_change=_take_example,
              label_visibility="collapsed")
     row = st.container(horizontal=True)
-    row.text_area("Prompt", key="prompt", height=92, label_visibility="collapsed",
+    row.text_area("Prompt", key="prompt", persist_state="session", height=92, label_visibility="collapsed",
                   placeholder="Type a prompt, or pick an example above. The model's chat template is applied.")
     with row.container(width=BUTTON_WIDTH):
         st.button("Decode", type="primary", width="stretch", on_click=_start, disabled=not engine or decoding)
@@ -87,28 +87,29 @@ def _settings(brought: Shown | None) -> None:
     if brought is not None:
         _bring_settings(brought.info, offers)
     row = st.container(horizontal=True, vertical_alignment="bottom")
-    row.selectbox("Method", list(offers), key="method", width=FIELD_WIDTH, format_func=lambda name: offers[name].label,
+    row.selectbox("Method", list(offers), key="method", persist_state="session", width=FIELD_WIDTH,
+                     format_func=lambda name: offers[name].label,
                      help="How each step's tree of drafted tokens is grown. "
                           + " · ".join(f"{offer.name}: {offer.summary}" for offer in offers.values()))
     offer = offers[state["method"]]
     if offer.argument:
-        row.number_input("Drafted nodes N", 1, MOST_NODES, key="method_argument", step=8, width=FIELD_WIDTH,
+        row.number_input("Drafted nodes N", 1, MOST_NODES, key="method_argument", persist_state="session", step=8, width=FIELD_WIDTH,
                          help="Nodes of every tree beside its root.")
-    row.number_input("Temperature", *LIMITS["temperature"], key="temperature", step=0.1, format="%.2f", width=FIELD_WIDTH,
+    row.number_input("Temperature", *LIMITS["temperature"], key="temperature", persist_state="session", step=0.1, format="%.2f", width=FIELD_WIDTH,
                      help="0 takes the target's most probable token. Above 0 tokens are drawn from exactly the "
                           "target's distribution.")
-    row.number_input("New tokens, at most", *LIMITS["max_new_tokens"], key="max_new_tokens", step=32, width=FIELD_WIDTH)
+    row.number_input("New tokens, at most", *LIMITS["max_new_tokens"], key="max_new_tokens", persist_state="session", step=32, width=FIELD_WIDTH)
     with row.popover("Budget and sampling"):
         if offer.adaptive:
             low, high = st.columns(2)
-            low.number_input("Smallest tree", 1, 4096, key="min_nodes", help=GLOSSARY["budget"])
-            high.number_input("Largest tree", 1, 8192, key="max_nodes", step=32, placeholder="as timed",
+            low.number_input("Smallest tree", 1, 4096, key="min_nodes", persist_state="session", help=GLOSSARY["budget"])
+            high.number_input("Largest tree", 1, 8192, key="max_nodes", persist_state="session", step=32, placeholder="as timed",
                               help=GLOSSARY["budget"] + " Left empty: the largest tree that the calibration timed.")
         left, right = st.columns(2)
-        left.number_input("Top-p", *LIMITS["top_p"], key="top_p", step=0.05, format="%.2f",
+        left.number_input("Top-p", *LIMITS["top_p"], key="top_p", persist_state="session", step=0.05, format="%.2f",
                           help="Keep the most probable tokens whose probabilities add up to this; 1 keeps all.")
-        right.number_input("Top-k", *LIMITS["top_k"], key="top_k", step=10, help="Keep this many tokens; 0 keeps all.")
-        st.number_input("Seed", *LIMITS["seed"], key="seed", help="The same seed draws the same tokens.")
+        right.number_input("Top-k", *LIMITS["top_k"], key="top_k", persist_state="session", step=10, help="Keep this many tokens; 0 keeps all.")
+        st.number_input("Seed", *LIMITS["seed"], key="seed", persist_state="session", help="The same seed draws the same tokens.")
 
 
 def _take_example() -> None:

@@ -65,3 +65,4 @@ def _tree(shown: Shown, select: int | None) -> None:
     moved = result.step or {}
     if moved.get("run") == shown.id and str(moved.get("step")) != st.query_params.get("step"):
         st.query_params["step"] = str(moved["step"])
+        st.session_state["explored"] = st.query_params.to_dict()
