@@ -44,7 +44,7 @@ def refuse(tmp_path, raw, match):
     store = RunStore(tmp_path / "to")
     with pytest.raises(UserError, match=match):
         store.import_zip(raw)
-    assert os.listdir(store.root) == []
+    assert not store.root.exists()
 
 
 def test_out_and_in_again(tmp_path, exported):
@@ -82,7 +82,7 @@ def test_a_run_that_was_cut_short_travels_as_far_as_it_came(tmp_path):
                                   "..\\evil", "C:evil", "steps.pkl"])
 def test_other_names_are_refused(tmp_path, exported, name):
     refuse(tmp_path, rezip(exported, lambda files: {**files, name: b"x"}), "no exported run")
-    assert sorted(os.listdir(tmp_path)) == ["from", "to"]
+    assert os.listdir(tmp_path) == ["from"]
 
 
 def test_missing_and_doubled_names_are_refused(tmp_path, exported):

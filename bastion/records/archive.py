@@ -1,19 +1,30 @@
-"""A run as one zip file, out and in. Reading one executes nothing and trusts nothing."""
+"""Runs as one zip file, out and in. Reading one executes nothing and trusts nothing.
+
+An archive of one run holds its five files, flat. An archive of several holds one such archive per
+run, `<run id>.zip`.
+"""
 
 from __future__ import annotations
 
 import io
 import os
+import struct
 import zipfile
 import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from bastion.errors import UserError
+from bastion.records.ids import RUN_ID
 from bastion.records.schema import FILE_NAMES
 
 MAX_ZIP_BYTES = 2**30
-"""Most bytes the five files of an archive may unpack to, together."""
+"""Most bytes an archive may unpack to, all its runs together."""
+MAX_RUNS = 1000
+"""Most runs in one archive."""
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 ZipSource = bytes | str | os.PathLike[str] | BinaryIO
 
@@ -26,22 +37,45 @@ def pack(folder: Path, target: str | os.PathLike[str] | BinaryIO) -> None:
             archive.write(folder / name, name, compress_type=kind)
 
 
-def unpack(source: ZipSource, folder: Path) -> None:
-    """Write the five files of an archive into the existing, empty `folder`.
+def pack_several(runs: Iterable[tuple[str, bytes]], target: str | os.PathLike[str] | BinaryIO) -> None:
+    """Write archives of single runs, each with its id, into one zip."""
+    with zipfile.ZipFile(target, "w") as archive:
+        for run_id, raw in runs:
+            archive.writestr(f"{run_id}.zip", raw)
 
-    Raises UserError for anything but a plain zip that holds exactly those five, each once, at its
-    top level, unencrypted and within `MAX_ZIP_BYTES`. What the files hold is not judged here.
+
+def unpack(source: ZipSource, folder: Path) -> list[Path]:
+    """Write the runs of an archive into new folders inside the existing, empty `folder`; those folders.
+
+    Raises UserError for anything but a plain zip that holds exactly the five files of a run, or
+    archives of such runs, each name once, at its top level, unencrypted and within `MAX_ZIP_BYTES`.
+    What the files hold is not judged here.
     """
-    if isinstance(source, bytes):
-        source = io.BytesIO(source)
+    with _opened(source) as archive:
+        inner = _run_archives(archive)
+        if inner is None:
+            return [_unpack_run(archive, folder, 0, MAX_ZIP_BYTES)[0]]
+        folders, left = [], MAX_ZIP_BYTES
+        whole = folder / "several.zip"
+        for number, member in enumerate(inner):
+            _copy(archive, member, whole, MAX_ZIP_BYTES)
+            with _opened(whole) as one:
+                made, left = _unpack_run(one, folder, number, left)
+            folders.append(made)
+            whole.unlink()
+        return folders
+
+
+@contextmanager
+def _opened(source: ZipSource) -> Iterator[zipfile.ZipFile]:
+    """The archive, and whatever is wrong with it as one clear sentence."""
     try:
-        with zipfile.ZipFile(source) as archive:
-            members = _checked_members(archive)
-            left = MAX_ZIP_BYTES
-            for name, member in members.items():
-                left = _copy(archive, member, folder / name, left)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
-            UnicodeDecodeError) as error:
+        with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as archive:
+            yield archive
+    except UserError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError,
+            OverflowError, ValueError) as error:
         raise UserError("The file is not a whole zip archive; export the run again and choose "
                         "that file.") from error
     except OSError as error:
@@ -49,7 +83,31 @@ def unpack(source: ZipSource, folder: Path) -> None:
                         f"({error.strerror or error}).") from None
 
 
-def _checked_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+def _run_archives(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo] | None:
+    """The members of an archive of several runs; None when it is none."""
+    members = archive.infolist()
+    names = [member.filename for member in members]
+    if not names or not all(name.endswith(".zip") and RUN_ID.fullmatch(name.removesuffix(".zip")) for name in names):
+        return None
+    if len(set(names)) != len(names):
+        raise UserError("The archive holds two runs of one name; export them again and choose that file.")
+    if len(names) > MAX_RUNS:
+        raise UserError(f"The archive holds {len(names)} runs and {MAX_RUNS} are the most; export them in parts.")
+    _check_plain(members)
+    return members
+
+
+def _unpack_run(archive: zipfile.ZipFile, folder: Path, number: int, left: int) -> tuple[Path, int]:
+    """Write the five files into a new folder; returns it and how many bytes may still follow."""
+    members = _checked_members(archive, left)
+    target = folder / str(number)
+    target.mkdir()
+    for name, member in members.items():
+        left = _copy(archive, member, target / name, left)
+    return target, left
+
+
+def _checked_members(archive: zipfile.ZipFile, left: int) -> dict[str, zipfile.ZipInfo]:
     members = archive.infolist()
     names = [member.filename for member in members]
     if sorted(names) != sorted(FILE_NAMES):
@@ -57,14 +115,23 @@ def _checked_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
         detail = f"it holds {odd[:80]!r}" if odd is not None else "files are missing"
         raise UserError(f"The archive is no exported run ({detail}); choose a zip that holds "
                         f"exactly {', '.join(FILE_NAMES)}.")
+    _check_plain(members)
+    if sum(member.file_size for member in members) > left:
+        raise _too_large()
+    return dict(zip(names, members))
+
+
+def _check_plain(members: list[zipfile.ZipInfo]) -> None:
     for member in members:
         mode = member.external_attr >> 16
         if member.flag_bits & 1 or member.is_dir() or (mode and (mode & 0o170000) not in (0, 0o100000)):
             raise UserError(f"{member.filename} in the archive is encrypted or no plain file; "
                             "export the run again and choose that file.")
+        if member.compress_type not in COMPRESSIONS:   # others take memory by what the file asks for
+            raise UserError(f"{member.filename} in the archive is compressed in a way that is not read here; "
+                            "export the run again and choose that file.")
     if sum(member.file_size for member in members) > MAX_ZIP_BYTES:
         raise _too_large()
-    return dict(zip(names, members))
 
 
 def _copy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, left: int) -> int:

@@ -78,3 +78,4 @@ class RunSummary:
     prompt_set: str = ""
     group: str = ""           # "race" or "benchmark" for a run that belongs to one
     group_id: str = ""
+    bytes: int = 0            # what its files take on disk
