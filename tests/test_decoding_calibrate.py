@@ -34,8 +34,8 @@ def test_a_calibration_is_measured_stored_and_found_again(home, pair):
     heard = []
     made = calibrate(pair, quick=True, progress=lambda words, share: heard.append((words, share)))
     assert made.peaks_source == "measured" and made.peaks.flops_per_second > 0 and made.peaks.bytes_per_second > 0
-    nodes, contexts, _ = probe_grid(pair, quick=True)
-    assert {(n, c) for n, c, _ in made.probes} == {(n, c) for n in nodes for c in contexts}
+    grid = probe_grid(pair, quick=True)
+    assert {(n, c) for n, c, _ in made.probes} == {(n, c) for n in grid.nodes for c in grid.contexts}
     assert all(seconds > 0 for _, _, seconds in made.probes)
     assert any(made.held_out) and not all(made.held_out)
     assert made.draft_seconds > 0 and made.other_seconds > 0
@@ -54,10 +54,10 @@ def test_a_calibration_belongs_to_its_pair(home, pair):
 
 
 def test_contexts_are_cut_to_the_models_positions(pair):
-    _, contexts, _ = probe_grid(tiny_pair(positions=100), quick=False)
+    contexts = list(probe_grid(tiny_pair(positions=100), quick=False).contexts)
     assert contexts == sorted(set(contexts)) and max(contexts) < 100
-    nodes, contexts, rounds = probe_grid(tiny_pair(positions=4096), quick=False)
-    assert len(nodes) * len(contexts) > 60 and rounds >= 5
+    grid = probe_grid(tiny_pair(positions=4096), quick=False)
+    assert len(grid.nodes) * len(grid.contexts) > 60 and grid.rounds >= 5
 
 
 def test_decoding_calibrates_once_and_says_so(home, pair):

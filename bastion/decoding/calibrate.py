@@ -16,7 +16,7 @@ import torch
 
 from bastion.decoding.methods import BestFirst
 from bastion.decoding.peaks import measure_peaks
-from bastion.latency import Calibration, ModelShape, find_calibration, make_calibration
+from bastion.latency import Calibration, ModelShape, ProbeGrid, find_calibration, make_calibration, standard_grid
 from bastion.models.device import synchronise
 from bastion.models.pair import Pair
 from bastion.models.target import Target
@@ -27,15 +27,6 @@ Progress = Callable[[str, float], None]
 
 log = logging.getLogger(__name__)
 
-QUICK_NODES = {"cpu": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)}
-FULL_NODES = {"cpu": (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)}
-QUICK_NODES_GPU = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
-FULL_NODES_GPU = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512, 768, 1024)
-QUICK_CONTEXTS = (64, 256, 768)
-FULL_CONTEXTS = (64, 256, 512, 1024, 2048)
-QUICK_ROUNDS, FULL_ROUNDS = 7, 15
-QUICK_SECONDS, FULL_SECONDS = 20.0, 150.0
-"""No round of probes begins later than this, so that a busy machine makes a rougher fit, not a longer wait."""
 PROBE_DEPTH = 7
 PROFILED_STEPS = 12
 
@@ -45,17 +36,20 @@ def stored_calibration(pair: Pair) -> Calibration | None:
     return find_calibration(pair.device_name, pair.target.name, pair.dtype_name, pair.attention, pair.drafter_name)
 
 
-def calibrate(pair: Pair, quick: bool = False, progress: Progress | None = None) -> Calibration:
-    """Measure, fit and store. quick: a smaller grid, under a minute on a laptop for the default pair."""
+def calibrate(
+    pair: Pair, quick: bool = False, progress: Progress | None = None, grid: ProbeGrid | None = None
+) -> Calibration:
+    """Measure, fit and store. quick: a smaller grid, under a minute on a laptop for the default pair.
+
+    grid: another grid in place of the two standard ones. `progress` is heard at every probe and may
+    raise to give up; what was stored before then stays, since nothing is written until all is measured.
+    """
     say = progress or (lambda words, share: None)
     begun = time.perf_counter()
     say("Measuring the device's peaks", 0.0)
     peaks = measure_peaks(pair.device, pair.dtype)
-    nodes, contexts, rounds = probe_grid(pair, quick)
-    probes = probe_verify(
-        pair.target, nodes, contexts, rounds, QUICK_SECONDS if quick else FULL_SECONDS,
-        lambda share: say("Timing verification", 0.1 + 0.8 * share),
-    )
+    grid = probe_grid(pair, quick, grid)
+    probes = probe_verify(pair.target, grid, lambda share: say("Timing verification", 0.1 + 0.8 * share))
     say("Timing the drafter", 0.92)
     draft_seconds, other_seconds = profile_steps(pair)
     calibration = make_calibration(
@@ -74,8 +68,8 @@ def calibrate(pair: Pair, quick: bool = False, progress: Progress | None = None)
         draft_seconds=draft_seconds,
         other_seconds=other_seconds,
     )
+    say("Calibrated", 1.0)  # the last moment to give up
     path = calibration.save()
-    say("Calibrated", 1.0)
     log.info(
         "calibrated %s on %s in %.0f s: held-out error %.2f ms raw, %.2f ms fitted; kept in %s",
         pair.target.name, pair.device_name, time.perf_counter() - begun,
@@ -84,29 +78,21 @@ def calibrate(pair: Pair, quick: bool = False, progress: Progress | None = None)
     return calibration
 
 
-def probe_grid(pair: Pair, quick: bool) -> tuple[list[int], list[int], int]:
-    """(nodes, contexts, rounds), cut to the model's positions."""
-    table, rest = (QUICK_NODES, QUICK_NODES_GPU) if quick else (FULL_NODES, FULL_NODES_GPU)
-    nodes = list(table.get(pair.device.type, rest))
-    room = pair.target.position_limit - PROBE_DEPTH - 1
-    wanted = QUICK_CONTEXTS if quick else FULL_CONTEXTS
-    contexts = sorted({max(1, min(context, room)) for context in wanted})
-    return nodes, contexts, QUICK_ROUNDS if quick else FULL_ROUNDS
+def probe_grid(pair: Pair, quick: bool, grid: ProbeGrid | None = None) -> ProbeGrid:
+    """`grid`, or the standard one of the pair's device, cut to the model's positions."""
+    wanted = (grid or standard_grid(pair.device.type, quick)).check()
+    return wanted.within(pair.target.position_limit - PROBE_DEPTH - 1)
 
 
 @torch.inference_mode()
 def probe_verify(
-    target: Target,
-    nodes: list[int],
-    contexts: list[int],
-    rounds: int,
-    within: float,
-    progress: Callable[[float], None],
+    target: Target, grid: ProbeGrid, progress: Callable[[float], None]
 ) -> list[tuple[int, int, float]]:
     """(nodes, context, median seconds) of real tree forwards behind a context of random tokens.
 
-    At most `rounds` visits to every point, none begun when `within` seconds have passed (one is always made).
+    At most `grid.rounds` visits to every point, none begun when `grid.seconds` have passed (one is always made).
     """
+    nodes, contexts, rounds = grid.nodes, grid.contexts, grid.rounds
     random = np.random.default_rng(0)
     cache = target.new_cache(max(contexts) + max(nodes))
     target.prefill(random.integers(target.vocab_size, size=max(contexts)).tolist(), cache)
@@ -117,11 +103,11 @@ def probe_verify(
         _time_forward(target, trees[size], cache, context)
     begun = time.perf_counter()
     for done in range(rounds):
-        spent = (time.perf_counter() - begun) / within
-        if done and spent >= 1.0:
+        if done and time.perf_counter() - begun >= grid.seconds:
             break
-        progress(max(done / rounds, spent))
-        for place in random.permutation(len(points)):
+        for visited, place in enumerate(random.permutation(len(points))):
+            spent = (time.perf_counter() - begun) / grid.seconds
+            progress(min(1.0, max((done + visited / len(points)) / rounds, spent)))
             size, context = points[place]
             seconds[size, context].append(_time_forward(target, trees[size], cache, context))
     return [(size, context, statistics.median(seconds[size, context])) for size, context in points]

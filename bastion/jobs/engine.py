@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import platform
 import threading
 import time
@@ -12,9 +13,13 @@ from dataclasses import fields, replace
 from importlib import metadata
 from typing import Any
 
+from bastion.errors import UserError
 from bastion.jobs.job import Progress, seconds_left
 from bastion.jobs.request import DecodeRequest, PairChoice
+from bastion.latency import ProbeGrid
 from bastion.step import StepRecord
+
+log = logging.getLogger(__name__)
 
 KEPT_PAIRS = 2
 VERSIONED = ("torch", "transformers", "numpy", "pyarrow")
@@ -74,18 +79,21 @@ class DecodingEngine:
 
     def calibration(self, pair: Any, request: DecodeRequest) -> dict[str, Any] | None:
         from bastion.decoding.calibrate import stored_calibration
-        if not is_adaptive(resolved(request)) and not request.yardstick:
-            return {}
-        found = stored_calibration(pair)
+        needed = is_adaptive(resolved(request))
+        try:
+            found = stored_calibration(pair)
+        except UserError as damaged:  # made again where it is needed, as decoding itself does
+            log.warning("%s", damaged)
+            found = None
         if found is not None:
             return described(found)
-        return None if is_adaptive(resolved(request)) else {}
+        return None if needed else {}
 
-    def calibrate(self, pair: Any, say: Any) -> dict[str, Any]:
+    def calibrate(self, pair: Any, say: Any, quick: bool = True, grid: ProbeGrid | None = None) -> dict[str, Any]:
         from bastion.decoding.calibrate import calibrate
         began = time.monotonic()
-        return described(calibrate(pair, quick=True, progress=lambda words, share: say(
-            Progress(f"Calibrating this device, once. {words}", share, 1.0, seconds_left(began, share, 1.0)))))
+        return described(calibrate(pair, quick=quick, grid=grid, progress=lambda words, share: say(
+            Progress(f"Calibrating this device. {words}", share, 1.0, seconds_left(began, share, 1.0)))))
 
     def decode(self, pair: Any, prompt_ids: list[int], request: DecodeRequest,
                on_read: Callable[[int], None]) -> Iterator[StepRecord]:
@@ -110,7 +118,5 @@ def is_adaptive(method: Any) -> bool:
 
 
 def described(calibration: Any) -> dict[str, Any]:
-    """What a run keeps of its calibration, and a page shows of it. Seconds."""
-    names = ("made_at", "device_name", "target", "dtype", "attention", "peaks_source", "raw_rmse", "calibrated_rmse",
-             "draft_seconds", "other_seconds", "max_probed_nodes")
-    return {name: getattr(calibration, name) for name in names}
+    """What a run keeps of its calibration: all of it (`Calibration.from_json` reads it), and the largest tree it timed."""
+    return {**calibration.to_json(), "max_probed_nodes": calibration.max_probed_nodes}

@@ -12,6 +12,7 @@ from bastion.jobs.job import CALIBRATING, DECODING, DONE, LOADING, Cancelled, Jo
 from bastion.jobs.recorded import record
 from bastion.jobs.request import DecodeRequest, PairChoice
 from bastion.jobs.work import run_work, sentence
+from bastion.latency import ProbeGrid
 from bastion.records.totals import output_ids, why_finished
 from bastion.step import StepRecord
 from bastion.token_text import escape_undecodable
@@ -48,8 +49,8 @@ class Engine(Protocol):
     def calibration(self, pair: Any, request: DecodeRequest) -> dict[str, Any] | None:
         """What is stored for this pair on this device; empty when the method needs none, None when it is to be made."""
 
-    def calibrate(self, pair: Any, say: Say) -> dict[str, Any]:
-        """Measure and store it."""
+    def calibrate(self, pair: Any, say: Say, quick: bool = True, grid: ProbeGrid | None = None) -> dict[str, Any]:
+        """Measure and store it; quick or full, or over a grid of its own."""
 
     def decode(self, pair: Any, prompt_ids: list[int], request: DecodeRequest,
                on_read: Callable[[int], None]) -> Iterator[StepRecord]:

@@ -9,8 +9,11 @@ from bastion.latency.calibration import (
     find_calibration,
     make_calibration,
 )
+from bastion.latency.catalogue import StoredCalibrations, made, moment, newest_first, stored_calibrations
+from bastion.latency.crossover import Crossover, crossover
 from bastion.latency.estimators import ESTIMATORS, Estimator, build_estimator
 from bastion.latency.fit import Record, fit_calibration, sigma_weights
+from bastion.latency.grid import ProbeGrid, standard_grid
 from bastion.latency.held_out import held_out_rmse, hold_out
 from bastion.latency.peaks import PUBLISHED_PEAKS, DevicePeaks, published_peaks
 from bastion.latency.roofline import CalibratedRoofline, raw_roofline
@@ -21,18 +24,27 @@ __all__ = [
     "PUBLISHED_PEAKS",
     "CalibratedRoofline",
     "Calibration",
+    "Crossover",
     "DevicePeaks",
     "Estimator",
     "ModelShape",
+    "ProbeGrid",
     "Record",
+    "StoredCalibrations",
     "build_estimator",
     "calibration_path",
+    "crossover",
     "find_calibration",
     "fit_calibration",
     "held_out_rmse",
     "hold_out",
+    "made",
     "make_calibration",
+    "moment",
+    "newest_first",
     "published_peaks",
     "raw_roofline",
     "sigma_weights",
+    "standard_grid",
+    "stored_calibrations",
 ]

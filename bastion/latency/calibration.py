@@ -8,6 +8,7 @@ import math
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,9 @@ from bastion.latency.roofline import CalibratedRoofline, Count, raw_roofline
 from bastion.latency.shape import ModelShape
 
 SCHEMA_VERSION = 1
+NOT_STORED = ("schema_version", "max_probed_nodes")
+"""Not fields: the version, and what a run keeps beside the fields for readers that know only the summary."""
+MAX_PROBES, MAX_COUNT = 10_000, 2**20
 PeaksSource = Literal["measured", "published"]
 
 
@@ -90,12 +94,38 @@ class Calibration:
             self.device_key, self.target, self.dtype, self.attention, self.drafter
         )
 
-    def save(self, path: Path | None = None) -> Path:
-        """Write JSON beside `path` and rename it there, so that no reader meets half a file."""
-        path = path or self.path
+    @property
+    def id(self) -> str:
+        """Ten hexadecimal digits that name this measurement: its key and the moment it was made."""
+        parts = (self.device_key, self.target, self.dtype, self.attention, self.drafter, self.made_at)
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:10]
+
+    @property
+    def contexts(self) -> list[int]:
+        """The contexts that were probed, ascending."""
+        return sorted({context for _, context, _ in self.probes})
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `from_json` reads, a few kB; what a file and a run's `run.json` hold."""
         content = asdict(self) | {"schema_version": SCHEMA_VERSION}
         # The roofline repeats its peaks: one copy on disk cannot disagree with itself.
         del content["roofline"]["peaks"]
+        return content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], name: str = "The calibration") -> Calibration:
+        """What `to_json` gave. UserError that names it when it is damaged or of another schema."""
+        if not isinstance(content, Mapping) or content.get("schema_version") != SCHEMA_VERSION:
+            raise UserError(f"{name} has another schema: run `python -m bastion calibrate` again.")
+        try:
+            return _from_json({key: value for key, value in content.items() if key not in NOT_STORED})
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise _damaged(name, error) from None
+
+    def save(self, path: Path | None = None) -> Path:
+        """Write JSON beside `path` and rename it there, so that no reader meets half a file."""
+        path = path or self.path
+        content = self.to_json()
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
         try:
@@ -116,16 +146,9 @@ class Calibration:
             content = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_no_constant)
         except FileNotFoundError:
             raise UserError(f"There is no calibration at {path}: run `python -m bastion calibrate`.") from None
-        except (OSError, ValueError) as error:
-            raise _damaged(path, error) from None
-        if not isinstance(content, dict) or content.pop("schema_version", None) != SCHEMA_VERSION:
-            raise UserError(
-                f"The calibration {path} has another schema: run `python -m bastion calibrate` again."
-            )
-        try:
-            return _from_json(content)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _damaged(path, error) from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise _damaged(f"The calibration {path}", error) from None
+        return cls.from_json(content, f"The calibration {path}")
 
 
 def make_calibration(
@@ -183,12 +206,20 @@ def _from_json(content: dict[str, Any]) -> Calibration:
     if unknown:
         raise ValueError(f"unknown field {min(unknown)}")
     peaks = DevicePeaks(**content.pop("peaks"))
-    roofline = content.pop("roofline")
+    if not isinstance(peaks.name, str):
+        raise ValueError("the name of the device is no text")
+    roofline = dict(content.pop("roofline"))
     roofline = CalibratedRoofline(ModelShape(**roofline.pop("shape")), peaks, **roofline)
-    # Arithmetic is the check that every parameter is a number.
-    if not math.isfinite(roofline.seconds(1, 0)):
+    # Arithmetic is the check that every parameter is a number, and one that arrays can hold.
+    predicted = roofline.seconds(np.array([1.0, MAX_COUNT]), np.array([0.0, MAX_COUNT]))
+    if not (np.isfinite(predicted).all() and (predicted >= 0).all()):
         raise ValueError("the roofline predicts no number")
+    if len(content["probes"]) > MAX_PROBES:
+        raise ValueError("there are more probes than a calibration makes")
     content["probes"] = [(int(n), int(c), float(s)) for n, c, s in content["probes"]]
+    for nodes, context, seconds in content["probes"]:
+        if not (1 <= nodes <= MAX_COUNT and 0 <= context <= MAX_COUNT and math.isfinite(seconds) and seconds > 0):
+            raise ValueError("a probe is out of range")
     content["held_out"] = [bool(mark) for mark in content["held_out"]]
     for name in ("draft_seconds", "other_seconds", "raw_rmse", "calibrated_rmse"):
         content[name] = float(content[name])
@@ -199,8 +230,5 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _damaged(path: Path, error: Exception) -> UserError:
-    return UserError(
-        f"The calibration {path} cannot be read ({error}): delete it and run "
-        "`python -m bastion calibrate` again."
-    )
+def _damaged(name: str, error: Exception) -> UserError:
+    return UserError(f"{name} cannot be read ({error}): delete it and run `python -m bastion calibrate` again.")

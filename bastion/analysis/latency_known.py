@@ -1,0 +1,86 @@
+"""Every calibration that can be shown here: stored on this machine, or carried by a saved run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bastion.errors import UserError
+from bastion.latency import Calibration, made, stored_calibrations
+from bastion.records import RunStore
+from bastion.records.run_json import read_run_json
+
+MOST_RUNS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCalibration:
+    """path: its file when it is stored on this machine; runs: saved runs that carry it, newest first."""
+
+    calibration: Calibration
+    path: Path | None = None
+    runs: list[str] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        return self.calibration.id
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """found: newest first. damaged: a sentence for each file or run whose calibration cannot be read.
+    summaries: runs of older versions, which hold a summary of theirs and no probes."""
+
+    found: list[KnownCalibration]
+    damaged: list[str]
+    summaries: list[str]
+
+    @property
+    def newest(self) -> KnownCalibration | None:
+        """The newest one stored on this machine, else the newest that a run carries."""
+        stored = [known for known in self.found if known.path is not None]
+        return next(iter(stored or self.found), None)
+
+
+def known_calibrations(store: RunStore, folder: Path | None = None) -> Known:
+    """Those in `folder` (this machine's, unless given) and those in the newest MOST_RUNS runs of the store."""
+    stored = stored_calibrations(folder)
+    known = {calibration.id: KnownCalibration(calibration, path) for calibration, path in stored.found}
+    damaged, summaries = list(stored.damaged), []
+    for run_id in [run.id for run in store.list() if run.complete][:MOST_RUNS]:
+        try:
+            calibration = _carried(store.root / run_id / "run.json", run_id)
+        except UserError as error:
+            damaged.append(str(error))
+            continue
+        if isinstance(calibration, Calibration):
+            known.setdefault(calibration.id, KnownCalibration(calibration)).runs.append(run_id)
+        elif calibration:
+            summaries.append(run_id)
+    return Known(sorted(known.values(), key=lambda one: made(one.calibration), reverse=True), damaged, summaries)
+
+
+def carried(content: Any, name: str) -> Calibration | bool:
+    """The calibration that run.json's key `calibration` holds; True when it is an older version's summary,
+    False when there is none. UserError when it is damaged."""
+    if not content or not isinstance(content, dict):
+        return False
+    if "probes" not in content and "roofline" not in content:
+        return True
+    return Calibration.from_json(content, name)
+
+
+_read: dict[tuple[str, int, int], Calibration | bool] = {}
+
+
+def _carried(path: Path, run_id: str) -> Calibration | bool:
+    """Read once for each state of the file: vocabularies make these files long."""
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    key = str(path), status.st_mtime_ns, status.st_size
+    if key not in _read:
+        _read[key] = carried(read_run_json(path).get("calibration"), f"The calibration in run {run_id}")
+    return _read[key]

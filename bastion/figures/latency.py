@@ -1,0 +1,182 @@
+"""Charts of a calibration: verify time against nodes, and what each estimator is off by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from bastion.analysis.latency_estimators import Residuals, crossovers, estimator_errors, residuals
+from bastion.figures import numbers
+from bastion.figures.frame import house_figure, ink_colour, shade
+from bastion.figures.latency_words import estimator_name
+from bastion.figures.palette import OKABE_ITO, REJECTED
+from bastion.latency import Calibration, build_estimator
+
+PANELS_A_ROW = 3
+PANEL_HEIGHT = 230
+TOP, BOTTOM = 122, 92   # pixels: title, legend (two lines when narrow) and panel names; axis title and caption
+
+CALIBRATED = OKABE_ITO[5]
+COLOURS = {"roofline": CALIBRATED, "raw": REJECTED}
+SPARE = (OKABE_ITO[6], OKABE_ITO[3], OKABE_ITO[7], OKABE_ITO[1], OKABE_ITO[2])
+MEMORY, COMPUTE = OKABE_ITO[3], OKABE_ITO[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    name: str
+    seconds: np.ndarray
+    colour: str
+    dash: str
+    width: float
+
+
+def estimator_colour(name: str, place: int) -> str:
+    """Fixed for the two rooflines; others take what is left, by their place in the registry."""
+    return COLOURS.get(name, SPARE[place % len(SPARE)])
+
+
+def verify_figure(calibration: Calibration, contexts: Sequence[int], logarithmic: bool = True, dark: bool = False) -> go.Figure:
+    """A panel for each context: probes as points, both rooflines and the two branches as lines.
+
+    Held-out probes are hollow diamonds; a bar across a roofline marks where compute overtakes memory.
+    """
+    rows = -(-len(contexts) // PANELS_A_ROW) or 1
+    columns = min(len(contexts), PANELS_A_ROW) or 1
+    error = next(one.rmse for one in estimator_errors(calibration) if one.estimator == "roofline")
+    title = ("Verify time by nodes" if error is None
+             else f"Calibrated, verify time is predicted within {numbers.seconds(error)} RMSE")
+    caption = ("Measured: points, each the median of repeated probes; hollow diamonds were held out from the fit.<br>"
+               "Predicted: lines. A bar across a line: from this many nodes on, compute is slower than memory.")
+    figure = _panels(house_figure(title, caption, "nodes", "verify time, ms", dark), rows, columns, logarithmic, calibration.max_probed_nodes)
+    for place, context in enumerate(contexts):
+        _panel(figure, calibration, context, {"row": place // columns + 1, "col": place % columns + 1}, place == 0, dark)
+    _name_panels(figure, contexts)
+    return figure
+
+
+def verify_table(calibration: Calibration, contexts: Sequence[int]) -> pd.DataFrame:
+    """Every probe at these contexts, with both branches and the prediction of each estimator; seconds."""
+    rows = residuals(calibration)
+    first, line = rows[0], calibration.roofline
+    table = pd.DataFrame({
+        "context": first.context, "nodes": first.nodes, "held_out": first.held_out, "measured_seconds": first.measured,
+        "memory_branch_seconds": line.memory_seconds(first.nodes, first.context),
+        "compute_branch_seconds": line.compute_seconds(first.nodes, first.context),
+        **{f"{row.estimator}_seconds": row.predicted for row in rows}})
+    return table[table["context"].isin(list(contexts))].reset_index(drop=True)
+
+
+def residual_figure(calibration: Calibration, contexts: Sequence[int], dark: bool = False) -> go.Figure:
+    """Predicted less measured at each probe, by nodes, for each estimator."""
+    rows = residuals(calibration)
+    shown = np.isin(rows[0].context, list(contexts))
+    middle = {row.estimator: float(np.median(row.residual[shown])) if shown.any() else None for row in rows}
+    title = "Off by, median: " + ", ".join(f"{numbers.seconds(value)} {_short(name)}" for name, value in middle.items())
+    caption = ("Predicted less measured, at the contexts chosen above. Below 0 the estimator asks too little.<br>"
+               "Circles were fitted, hollow diamonds held out.")
+    figure = house_figure(title, caption, "nodes", "predicted \u2212 measured, ms", dark)
+    figure.add_hline(0, line={"color": shade(ink_colour(dark), 0.5), "width": 1})
+    for place, row in enumerate(rows):
+        _residual_points(figure, row, shown, estimator_colour(row.estimator, place))
+    figure.update_xaxes(**_node_axis(True, calibration.max_probed_nodes))
+    figure.update_yaxes(rangemode="normal")
+    figure.update_layout(margin={"b": BOTTOM})
+    return figure
+
+
+def residual_table(calibration: Calibration, contexts: Sequence[int]) -> pd.DataFrame:
+    """One row for each estimator and probe at these contexts; seconds."""
+    tables = [pd.DataFrame({"estimator": row.estimator, "context": row.context, "nodes": row.nodes, "held_out": row.held_out,
+                            "measured_seconds": row.measured, "predicted_seconds": row.predicted, "residual_seconds": row.residual})
+              for row in residuals(calibration)]
+    table = pd.concat(tables, ignore_index=True)
+    return table[table["context"].isin(list(contexts))].reset_index(drop=True)
+
+
+def _panel(figure: go.Figure, calibration: Calibration, context: int, place: dict[str, int], legend: bool, dark: bool) -> None:
+    most = calibration.max_probed_nodes
+    nodes = np.unique(np.geomspace(1, max(most, 1), 120).round().astype(np.int64))
+    line, raw = calibration.roofline, build_estimator("raw", calibration)
+    curves = (_Curve("raw roofline", raw.seconds(nodes, context), REJECTED, "dashdot", 1.4),
+              _Curve("memory branch", line.memory_seconds(nodes, context), MEMORY, "dot", 1.4),
+              _Curve("compute branch", line.compute_seconds(nodes, context), COMPUTE, "dot", 1.4),
+              _Curve("calibrated roofline", line.seconds(nodes, context), CALIBRATED, "dash", 2.0))
+    for curve in curves:
+        figure.add_scatter(x=nodes, y=1e3 * np.asarray(curve.seconds), mode="lines", name=curve.name, legendgroup=curve.name,
+                           showlegend=legend, line={"color": curve.colour, "dash": curve.dash, "width": curve.width},
+                           customdata=[numbers.seconds(v) for v in np.asarray(curve.seconds)],
+                           hovertemplate="%{x} nodes: %{customdata}<extra>" + curve.name + "</extra>", **place)
+    for held, name, symbol in ((False, "measured", "circle"), (True, "measured, held out", "diamond-open")):
+        points = [(n, s) for (n, c, s), out in zip(calibration.probes, calibration.held_out, strict=True) if c == context and out == held]
+        figure.add_scatter(x=[n for n, _ in points], y=[1e3 * s for _, s in points], mode="markers", name=name, legendgroup=name,
+                           showlegend=legend, marker={"color": ink_colour(dark), "symbol": symbol, "size": 7, "line": {"width": 1.5}},
+                           customdata=[numbers.seconds(s) for _, s in points],
+                           hovertemplate="%{x} nodes: %{customdata}<extra>" + name + "</extra>", **place)
+    _crossings(figure, calibration, context, place)
+
+
+def _crossings(figure: go.Figure, calibration: Calibration, context: int, place: dict[str, int]) -> None:
+    """The size where compute overtakes memory, as a bar across the roofline with its number."""
+    for name, colour, side in (("raw", REJECTED, "bottom center"), ("roofline", CALIBRATED, "top center")):
+        at = next((one for one in crossovers(calibration, name) if one.context == context), None)
+        if at is None or at.nodes is None:
+            continue
+        seconds = float(build_estimator(name, calibration).seconds(at.nodes, context))
+        figure.add_scatter(x=[at.nodes], y=[1e3 * seconds], mode="markers+text", showlegend=False, text=[numbers.count(at.nodes)],
+                           textposition=side, textfont={"color": colour, "size": 12}, cliponaxis=False,
+                           marker={"symbol": "line-ns", "size": 16, "line": {"color": colour, "width": 2}},
+                           hovertemplate=f"{estimator_name(name)}: compute overtakes memory at %{{x}} nodes<extra></extra>", **place)
+
+
+def _panels(figure: go.Figure, rows: int, columns: int, logarithmic: bool, most: int) -> go.Figure:
+    """The one chart cut into equal panels with the same axes."""
+    styles = {axis: {k: v for k, v in figure.layout[axis].to_plotly_json().items() if k not in ("anchor", "domain", "title")}
+              for axis in ("xaxis", "yaxis")}
+    titles = figure.layout.xaxis.title, figure.layout.yaxis.title
+    height = rows * PANEL_HEIGHT + TOP + BOTTOM
+    inner = height - TOP - BOTTOM
+    figure.set_subplots(rows=rows, cols=columns, shared_xaxes="all", shared_yaxes="all", horizontal_spacing=0.03,
+                        vertical_spacing=36 / inner if rows > 1 else 0)
+    figure.update_xaxes(**styles["xaxis"], **_node_axis(logarithmic, most))
+    figure.update_yaxes(**styles["yaxis"], **({"type": "log", "dtick": "D2"} if logarithmic else {}))
+    for column in range(1, columns + 1):
+        figure.update_xaxes(title=titles[0], row=rows, col=column)
+    for row in range(1, rows + 1):
+        figure.update_yaxes(title=titles[1], row=row, col=1)
+    figure.update_layout(height=height, margin={"t": TOP, "b": BOTTOM, "l": 64}, legend={"y": 1 + 24 / inner})
+    return figure
+
+
+def _name_panels(figure: go.Figure, contexts: Sequence[int]) -> None:
+    for place, context in enumerate(contexts):
+        number = "" if place == 0 else str(place + 1)
+        figure.add_annotation(text=f"context {numbers.count(context)}", x=0, xref=f"x{number} domain", xanchor="left", y=1, yref=f"y{number} domain",
+                              yanchor="bottom", showarrow=False, font={"size": 12, "weight": 600})
+
+
+def _node_axis(logarithmic: bool, most: int) -> dict:
+    if not logarithmic:
+        return {"rangemode": "tozero"}
+    powers = [2**p for p in range(0, 21) if 2**p <= most]
+    every = powers if len(powers) <= 7 else powers[::2]
+    return {"type": "log", "tickvals": every, "range": [np.log10(0.9), np.log10(most * 1.15)]}
+
+
+def _residual_points(figure: go.Figure, row: Residuals, shown: np.ndarray, colour: str) -> None:
+    name = estimator_name(row.estimator)
+    for held, symbol in ((False, "circle"), (True, "diamond-open")):
+        keep = shown & (row.held_out == held)
+        figure.add_scatter(x=row.nodes[keep], y=1e3 * row.residual[keep], mode="markers", name=name, legendgroup=name,
+                           showlegend=not held, marker={"color": colour, "symbol": symbol, "size": 7, "line": {"width": 1.5}},
+                           customdata=[f"context {numbers.count(int(c))}: {numbers.seconds(r)}"
+                                       for c, r in zip(row.context[keep], row.residual[keep], strict=True)],
+                           hovertemplate="%{x} nodes, %{customdata}<extra>" + name + "</extra>")
+
+
+def _short(name: str) -> str:
+    return estimator_name(name).removesuffix(" roofline")
