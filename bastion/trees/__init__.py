@@ -11,6 +11,8 @@ from bastion.trees.budgets import AdaptiveBudget, Budget, FixedBudget
 from bastion.trees.chain import grow_chain
 from bastion.trees.draft_tree import DraftTree
 from bastion.trees.marginals import DraftMarginals
+from bastion.trees.sequoia import sequoia_shape
+from bastion.trees.static import TreeShape, grow_static, width_shape
 
 __all__ = [
     "AdaptiveBudget",
@@ -18,7 +20,11 @@ __all__ = [
     "DraftMarginals",
     "DraftTree",
     "FixedBudget",
+    "TreeShape",
     "grow_beam",
     "grow_best_first",
     "grow_chain",
+    "grow_static",
+    "sequoia_shape",
+    "width_shape",
 ]
