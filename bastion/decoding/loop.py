@@ -15,13 +15,14 @@ from bastion.decoding.clock import StageClock
 from bastion.decoding.methods import NO_MARGINALS, Method, resolve_method
 from bastion.decoding.sampling import Draws, Sampling, SeededDraws
 from bastion.decoding.trace import trace_step
+from bastion.drafters.lookup import NgramLookup
 from bastion.errors import UserError
 from bastion.latency import Calibration
 from bastion.models.pair import Pair
 from bastion.models.target import TargetOutput
 from bastion.models.top_k import best_token, top_k
 from bastion.step import StepRecord
-from bastion.trees import DraftMarginals
+from bastion.trees import DraftMarginals, DraftTree
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +135,8 @@ class _Decoding:
         depth = drafter.depth if self.method.drafts else 0
         self.cache = target.new_cache(longest + self.method.max_nodes(depth))
         self.session = drafter.start(longest) if self.method.drafts else None
+        lookup_tokens = getattr(self.method, "lookup_tokens", 0)
+        self.lookup = NgramLookup(self.prompt_ids, lookup_tokens) if lookup_tokens else None
         self.clock = StageClock(target.device)
         self.emitted = 0
         self.finished = False
@@ -184,7 +187,7 @@ class _Decoding:
         clock.start()
         marginals = self._draft(root, context)
         clock.lap("draft")
-        tree = self.method.grow(marginals, root, context, self.trace)
+        tree = self._grow(marginals, root, context)
         inputs = target.tree_inputs(tree.token_ids, tree.depths, tree.ancestor_mask(), context)
         clock.lap("build")
         output = target.forward(*inputs, self.cache)
@@ -217,10 +220,19 @@ class _Decoding:
             trace=trace_step(tree, marginals, output.logits, context, self.calibration) if self.trace else None,
         )
 
+    def _deepest(self, context: int) -> int:
+        """How deep the model's positions allow a tree to be: one of depth d emits up to d + 1 tokens, the last
+        of which stands at context + d + 1."""
+        return self.pair.target.position_limit - context - 2
+
+    def _grow(self, marginals: DraftMarginals, root: int, context: int) -> DraftTree:
+        if self.lookup is None:
+            return self.method.grow(marginals, root, context, self.trace)
+        return self.method.grow_with(self.lookup.propose(), marginals, root, context, max(0, self._deepest(context)), self.trace)
+
     def _draft(self, root: int, context: int) -> DraftMarginals:
-        """The drafter's marginals behind `root`, no deeper than the model's positions allow."""
-        # A tree of depth d emits up to d + 1 tokens, the last of which stands at context + d + 1.
-        deepest = self.pair.target.position_limit - context - 2
+        """The drafter's marginals behind `root`."""
+        deepest = self._deepest(context)
         if self.session is None or deepest < 1:
             return NO_MARGINALS
         ids, log_probs = self.session.draft(self.features, root, self.method.marginals(self.trace))
@@ -244,6 +256,8 @@ class _Decoding:
         if stop is not None:
             tokens = tokens[: stop + 1]
         self.emitted += len(tokens)
+        if self.lookup is not None:
+            self.lookup.observe(tokens)
         self.root = tokens[-1]
         self.finished = stop is not None or len(tokens) == room
         return tokens

@@ -12,7 +12,8 @@ import numpy as np
 
 from bastion.errors import UserError
 from bastion.latency import Calibration
-from bastion.trees import AdaptiveBudget, Budget, DraftMarginals, DraftTree, FixedBudget, grow_best_first, grow_chain
+from bastion.trees import (AdaptiveBudget, Budget, DraftMarginals, DraftTree, FixedBudget, Graft, grow_beam, grow_best_first,
+                           grow_chain, grow_grafted, grow_static, width_shape)
 from bastion.trees.best_first import PAST_THE_STOP
 
 MARGINALS = 128
@@ -50,6 +51,17 @@ class Method(Protocol):
 
     def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
         """The tree to verify behind `context` committed tokens and the root."""
+
+
+class LookupMethod(Method, Protocol):
+    """A method that also takes what stood after the same tokens before (`bastion.drafters.lookup`)."""
+
+    @property
+    def lookup_tokens(self) -> int:
+        """Tokens of a looked-up continuation, at most."""
+
+    def grow_with(self, graft: Graft, marginals: DraftMarginals, root: int, context: int, deepest: int, trace: bool) -> DraftTree:
+        """Like `grow`, from both sources; no node lies deeper than `deepest`."""
 
 
 class _Uncalibrated:
@@ -149,15 +161,86 @@ class Bastion:
         return max(self.min_nodes, self.max_nodes_bound or self.calibration.max_probed_nodes)
 
     def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
-        budget = AdaptiveBudget(
+        return grow_best_first(marginals, root, self.budget(context), trace=trace)
+
+    def budget(self, context: int) -> AdaptiveBudget:
+        """What the device's latency pays for behind `context` tokens."""
+        return AdaptiveBudget(
             seconds=partial(self.calibration.verify_seconds, context=context),
             draft_seconds=self.calibration.draft_seconds,
             other_seconds=self.calibration.other_seconds,
             min_nodes=self.min_nodes,
-            max_nodes=self.max_nodes(marginals.depth),
+            max_nodes=self.max_nodes(0),
             bucket=self.bucket,
         )
-        return grow_best_first(marginals, root, budget, trace=trace)
+
+
+@dataclass(frozen=True)
+class GraftedBastion(Bastion):
+    """`bastion`, with looked-up continuations as further candidates: one budget buys the best of both."""
+
+    name: str = "bastion+ngram"
+    lookup_tokens: int = 12
+
+    def grow_with(self, graft: Graft, marginals: DraftMarginals, root: int, context: int, deepest: int, trace: bool) -> DraftTree:
+        return grow_grafted(marginals, graft, root, self.budget(context), deepest, trace)
+
+
+@dataclass(frozen=True)
+class Lookup(_Uncalibrated):
+    """Looked-up continuations alone, the N most probable nodes beside the root. Needs no drafter."""
+
+    lookup_tokens: int
+    name: str = "ngram"
+    drafts: bool = False
+
+    def marginals(self, trace: bool) -> int:
+        return 0
+
+    def max_nodes(self, depth: int) -> int:
+        return self.lookup_tokens + 1
+
+    def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
+        return grow_chain(NO_MARGINALS, root)
+
+    def grow_with(self, graft: Graft, marginals: DraftMarginals, root: int, context: int, deepest: int, trace: bool) -> DraftTree:
+        return grow_grafted(NO_MARGINALS, graft, root, FixedBudget(self.lookup_tokens + 1), deepest, trace)
+
+
+@dataclass(frozen=True)
+class Beam(_Uncalibrated):
+    """N nodes spread evenly over the depths, the most probable paths of each level: best-first's yardstick."""
+
+    nodes: int
+    name: str = "beam"
+    drafts: bool = True
+
+    def marginals(self, trace: bool) -> int:
+        return _marginals_for(self.nodes + 1, trace)
+
+    def max_nodes(self, depth: int) -> int:
+        return self.nodes + 1
+
+    def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
+        return grow_beam(marginals, root, FixedBudget(self.nodes + 1))
+
+
+@dataclass(frozen=True)
+class Widths(_Uncalibrated):
+    """SpecInfer's static expansion: so many of the most probable tokens below every node of a depth."""
+
+    widths: tuple[int, ...]
+    name: str = "specinfer"
+    drafts: bool = True
+
+    def marginals(self, trace: bool) -> int:
+        return max(self.widths)
+
+    def max_nodes(self, depth: int) -> int:
+        return width_shape(self.widths).nodes
+
+    def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
+        return grow_static(marginals, root, width_shape(self.widths), "widths")
 
 
 @dataclass(frozen=True)
@@ -184,6 +267,30 @@ def _ddtree(argument: str | None) -> Method:
     return BestFirst(FixedBudget(_count("ddtree", argument) + 1), name=f"ddtree:{int(argument)}")
 
 
+def _beam(argument: str | None) -> Method:
+    count = _count("beam", argument)
+    return Beam(count, name=f"beam:{count}")
+
+
+def _lookup(argument: str | None) -> Method:
+    count = _count("ngram", argument)
+    return Lookup(count, name=f"ngram:{count}")
+
+
+def _specinfer(argument: str | None) -> Method:
+    parts = (argument or "").split(",")
+    if not all(re.fullmatch(r"\d{1,3}", part.strip()) and int(part) for part in parts):
+        raise UserError("Write the method specinfer with the number of children at each depth, such as specinfer:4,2,2,1.")
+    widths = tuple(int(part) for part in parts)
+    nodes = level = 1
+    for width in widths:
+        level *= width
+        nodes += level
+    if nodes > 8192:
+        raise UserError(f"specinfer:{argument} is a tree of {nodes} nodes; ask for 8192 at most.")
+    return Widths(widths, name="specinfer:" + ",".join(map(str, widths)))
+
+
 def _count(name: str, argument: str | None) -> int:
     if argument is None or not re.fullmatch(r"\d{1,5}", argument) or not 1 <= int(argument) <= 8191:
         raise UserError(f"Write the method {name} with its number of nodes, 1 to 8191, such as {name}:16.")
@@ -194,13 +301,14 @@ METHODS: dict[str, MethodEntry] = {
     "ar": MethodEntry("plain autoregressive decoding, the yardstick", _plain(Autoregressive())),
     "dflash": MethodEntry("the drafter's single most probable path", _plain(SinglePath())),
     "bastion": MethodEntry("best-first tree, stopped by the device's latency", _plain(Bastion())),
+    "bastion+ngram": MethodEntry("bastion with looked-up continuations as further candidates", _plain(GraftedBastion())),
     "ddtree": MethodEntry("best-first tree of N nodes beside the root", _ddtree, "N"),
-    "beam": MethodEntry("level-wise beam of N nodes", None, "N"),
+    "beam": MethodEntry("level-wise beam of N nodes beside the root", _beam, "N"),
     "sequoia": MethodEntry("static tree from measured acceptance rates", None, "N"),
-    "specinfer": MethodEntry("static expansion widths per depth", None, "a,b,c"),
+    "specinfer": MethodEntry("static expansion widths per depth", _specinfer, "a,b,c"),
     "eagle3": MethodEntry("EAGLE-3 dynamic tree", None, "N"),
     "small-lm": MethodEntry("a small language model drafts", None, "N"),
-    "ngram": MethodEntry("prompt lookup", None, "N"),
+    "ngram": MethodEntry("what followed the same tokens before, N nodes, no drafter", _lookup, "N"),
 }
 
 

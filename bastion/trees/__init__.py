@@ -10,6 +10,7 @@ from bastion.trees.best_first import grow_best_first
 from bastion.trees.budgets import AdaptiveBudget, Budget, FixedBudget
 from bastion.trees.chain import grow_chain
 from bastion.trees.draft_tree import DraftTree
+from bastion.trees.grafted import Graft, grow_grafted
 from bastion.trees.marginals import DraftMarginals
 from bastion.trees.sequoia import sequoia_shape
 from bastion.trees.static import TreeShape, grow_static, width_shape
@@ -20,10 +21,12 @@ __all__ = [
     "DraftMarginals",
     "DraftTree",
     "FixedBudget",
+    "Graft",
     "TreeShape",
     "grow_beam",
     "grow_best_first",
     "grow_chain",
+    "grow_grafted",
     "grow_static",
     "sequoia_shape",
     "width_shape",

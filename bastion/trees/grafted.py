@@ -1,0 +1,196 @@
+"""Best-first growth over two sources at once: a drafter's marginals, and continuations found by lookup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import exp, inf, log, log1p
+
+import numpy as np
+
+from bastion.step import GrowthLog
+from bastion.trees.best_first import PAST_THE_STOP
+from bastion.trees.budgets import Budget
+from bastion.trees.draft_tree import DraftTree
+from bastion.trees.marginals import DraftMarginals
+
+LEAST_REST = 1e-9
+"""Share of a node's probability that lookup never takes from the drafter."""
+
+
+@dataclass(eq=False)
+class Graft:
+    """Continuations as a trie. children[i]: {token: (node, probability of the token given node i)}; node 0
+    is the root, and the probabilities below a node add up to 1 at most."""
+
+    children: list[dict[int, tuple[int, float]]] = field(default_factory=lambda: [{}])
+
+    def add(self, tokens: list[int], probabilities: list[float]) -> None:
+        """Lay a continuation into the trie. A token that stands there already keeps its probability; a new
+        one gets its share of what the others at its node leave."""
+        node = 0
+        for token, probability in zip(tokens, probabilities, strict=True):
+            below = self.children[node]
+            if token not in below:
+                left = 1.0 - sum(p for _, p in below.values())
+                below[token] = len(self.children), left * probability
+                self.children.append({})
+            node = below[token][0]
+
+
+def grow_grafted(marginals: DraftMarginals, graft: Graft, root_token: int, budget: Budget, deepest: int,
+                 trace: bool = False) -> DraftTree:
+    """Add nodes by path probability from both sources until the budget stops.
+
+    Below a node that lookup knows continuations of, the next token has those with their probabilities,
+    and the drafter's marginal with what is left: one distribution, of which best-first growth takes the
+    greatest paths as it does without lookup. deepest: no node lies deeper than this. Raises UserError
+    like the budget does.
+    """
+    growth = _Growth(marginals, graft, deepest)
+    rule = budget.stop_rule()
+    popped: list[_Pop] = []
+    surrogate, stop = 1.0, budget.full_reason
+    while len(popped) + 1 < budget.max_nodes:
+        pop = growth.pop()
+        if pop is None:
+            stop = "exhausted"
+            break
+        probability = exp(-pop.cost)
+        if rule is not None:
+            gain, price = rule(len(popped) + 1, probability, surrogate)
+            if gain <= price and len(popped) + 1 >= budget.min_nodes:
+                growth.put_back(pop)
+                stop = "price"
+                break
+        surrogate += probability
+        growth.expand(pop)
+        popped.append(pop)
+    passed = len(popped)
+    nodes = budget.rounded(passed + 1)
+
+    def log_of() -> GrowthLog:
+        more = list(popped)
+        while trace and len(more) < passed + PAST_THE_STOP and (pop := growth.pop()) is not None:
+            growth.expand(pop)
+            more.append(pop)
+        return _growth_log(more, nodes - 1, passed, rule)
+
+    bought = popped[: nodes - 1]
+    return DraftTree(
+        token_ids=np.array([root_token, *(pop.token for pop in bought)], dtype=np.int64),
+        parents=np.array([-1, *(pop.parent for pop in bought)], dtype=np.int64),
+        depths=np.array([0, *(pop.depth for pop in bought)], dtype=np.int64),
+        path_log_probs=np.array([0.0, *(-pop.cost for pop in bought)]),
+        stop_reason=stop,
+        grow_log=log_of,
+    )
+
+
+@dataclass(slots=True)
+class _Pop:
+    """A path that may be taken next. number: its place among those taken, 0 until then."""
+
+    cost: float              # -path log prob
+    token: int
+    parent: int              # number of the node above, 0 for the root
+    depth: int
+    rank: int                # among the drafter's proposals at its depth; -1 when it is not one of them
+    graft: int | None        # its node in the trie
+    above: _Pop | None
+    sibling: int | None      # next rank to try beside it; None for a path that lookup made
+    number: int = 0
+
+
+class _Growth:
+    """The candidates, most probable first. A node's drafted children come in one by one, each when the one
+    before was taken; its looked-up children, a handful, come in at once."""
+
+    def __init__(self, marginals: DraftMarginals, graft: Graft, deepest: int) -> None:
+        self.ids = marginals.token_ids
+        self.costs = -marginals.log_probs.astype(np.float64)
+        self.graft, self.deepest = graft, deepest
+        self.heap: list[tuple[float, int, _Pop]] = []
+        self.created = self.taken = 0
+        self.rows: dict[int, tuple[list[int], list[float]]] = {}
+        self._children(None, 0.0, 0, 0)
+
+    def pop(self) -> _Pop | None:
+        return heappop(self.heap)[2] if self.heap else None
+
+    def put_back(self, pop: _Pop) -> None:
+        heappush(self.heap, (pop.cost, -1, pop))
+
+    def expand(self, pop: _Pop) -> None:
+        """Take a path: what lies below it and beside it may come next."""
+        self.taken += 1
+        pop.number = self.taken
+        self._children(pop, pop.cost, pop.depth, pop.graft)
+        if pop.sibling is not None:
+            self._drafted(pop.above, pop.sibling)
+
+    def _children(self, pop: _Pop | None, cost: float, depth: int, graft: int | None) -> None:
+        if depth >= self.deepest:
+            return
+        self._drafted(pop, 0)
+        if graft is not None:
+            row = self._row(depth)[0] if depth < len(self.ids) else []
+            for token, (node, probability) in self.graft.children[graft].items():
+                if probability > 0:
+                    drafted = self._marginal(depth, token)
+                    share = probability + (1.0 - self._looked_up(graft)) * drafted
+                    rank = row.index(token) if drafted else -1
+                    self._push(_Pop(cost - log(share), token, pop.number if pop else 0, depth + 1, rank, node, pop, None))
+
+    def _drafted(self, above: _Pop | None, rank: int) -> None:
+        """The drafter's proposal of this rank below `above`, or the next that lookup does not have."""
+        depth = above.depth if above else 0
+        graft = above.graft if above else 0
+        if depth >= min(len(self.ids), self.deepest):
+            return
+        ids, costs = self._row(depth)
+        known = self.graft.children[graft] if graft is not None else {}
+        while rank < len(ids) and ids[rank] in known:
+            rank += 1
+        if rank == len(ids) or costs[rank] == inf:
+            return
+        rest = -log1p(-min(self._looked_up(graft), 1.0 - LEAST_REST)) if known else 0.0
+        cost = (above.cost if above else 0.0) + costs[rank] + rest
+        self._push(_Pop(cost, ids[rank], above.number if above else 0, depth + 1, rank, None, above, rank + 1))
+
+    def _push(self, pop: _Pop) -> None:
+        self.created += 1
+        heappush(self.heap, (pop.cost, self.created, pop))
+
+    def _looked_up(self, graft: int | None) -> float:
+        return 0.0 if graft is None else sum(p for _, p in self.graft.children[graft].values())
+
+    def _marginal(self, depth: int, token: int) -> float:
+        if depth >= len(self.ids):
+            return 0.0
+        ids, costs = self._row(depth)
+        return exp(-costs[ids.index(token)]) if token in ids else 0.0
+
+    def _row(self, depth: int) -> tuple[list[int], list[float]]:
+        if depth not in self.rows:
+            self.rows[depth] = self.ids[depth].tolist(), self.costs[depth].tolist()
+        return self.rows[depth]
+
+
+def _growth_log(popped: list[_Pop], bought: int, passed: int, rule) -> GrowthLog:
+    path = np.array([-pop.cost for pop in popped])
+    gains = np.full(len(popped), np.nan)
+    prices = np.full(len(popped), np.nan)
+    if rule is not None and popped:
+        surrogates = np.cumsum(np.concatenate(([1.0], np.exp(path))))
+        sides = [rule(i + 1, exp(path[i]), float(surrogates[i])) for i in range(len(popped))]
+        gains, prices = np.array(sides).T
+    numbers = np.arange(len(popped))
+    return GrowthLog(
+        token_ids=np.array([pop.token for pop in popped], dtype=np.int64),
+        parents=np.array([pop.parent for pop in popped], dtype=np.int64),
+        depths=np.array([pop.depth for pop in popped], dtype=np.int64),
+        ranks=np.array([pop.rank for pop in popped], dtype=np.int64),
+        path_log_probs=path, gains=gains, prices=prices,
+        bought=numbers < bought, dropped=(numbers >= bought) & (numbers < passed),
+    )
