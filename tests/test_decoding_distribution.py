@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 import torch
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from bastion.decoding import Bastion, decode, resolve_method
+from bastion.decoding import decode, resolve_method
 from bastion.decoding.acceptance import walk
 from bastion.decoding.sampling import Sampling, SeededDraws
 from tests.tiny_pair import tiny_calibration, tiny_pair
@@ -21,7 +22,7 @@ from tests.tiny_pair import tiny_calibration, tiny_pair
 TOKENS = 3
 PROMPT = [1, 4, 2, 0, 3]
 SAMPLINGS = [(1.0, 1.0, 0), (0.7, 0.8, 0), (1.4, 1.0, 3), (0.9, 0.85, 4)]
-METHODS = ["ar", "dflash", "ddtree:2", "ddtree:7", "bastion"]
+METHODS = ["ar", "dflash", "ddtree:2", "ddtree:7", "bastion", "beam:4", "specinfer:2,1", "ngram:3", "bastion+ngram"]
 
 Distribution = dict[tuple[int, ...], float]
 
@@ -108,8 +109,8 @@ def test_every_method_has_the_targets_distribution(pair, sampling):
     assert sum(expected.values()) == pytest.approx(1.0, abs=1e-12)
     for name in METHODS:
         method = resolve_method(name)
-        if name == "bastion":
-            method = Bastion(calibration=tiny_calibration(pair), max_nodes_bound=6)
+        if name.startswith("bastion"):
+            method = replace(method, calibration=tiny_calibration(pair), max_nodes_bound=6)
         found = emitted_distribution(pair, method, *sampling)
         assert total_variation(found, expected) < 1e-9, name
 

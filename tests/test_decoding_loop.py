@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from bastion.decoding import METHODS, Bastion, BestFirst, decode, resolve_method
+from bastion.decoding.methods import GraftedBastion
 from bastion.errors import UserError
 from bastion.trees import FixedBudget
 from tests.tiny_pair import tiny_calibration, tiny_pair
 
 PROMPT = [1, 4, 2, 0, 3]
-METHOD_NAMES = ["ar", "dflash", "ddtree:1", "ddtree:7", "bastion"]
+METHOD_NAMES = ["ar", "dflash", "ddtree:1", "ddtree:7", "bastion", "beam:5", "specinfer:2,2,1", "ngram:6", "bastion+ngram"]
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,8 @@ def pair():
 
 
 def method_of(name, pair):
-    return Bastion(calibration=tiny_calibration(pair)) if name == "bastion" else name
+    adaptive = {"bastion": Bastion, "bastion+ngram": GraftedBastion}
+    return adaptive[name](calibration=tiny_calibration(pair)) if name in adaptive else name
 
 
 def emitted(steps) -> list[int]:
@@ -71,7 +73,7 @@ def test_records_agree_with_one_another(pair, name):
 
 
 def test_trees_have_the_shape_their_method_names(pair):
-    shapes = {"ar": 1, "dflash": 4, "ddtree:1": 2, "ddtree:7": 8}
+    shapes = {"ar": 1, "dflash": 4, "ddtree:1": 2, "ddtree:7": 8, "beam:5": 6, "specinfer:2,2,1": 11}
     for name, nodes in shapes.items():
         steps = list(decode(pair, PROMPT, name, max_new_tokens=12))[1:]
         assert {step.nodes for step in steps} == {nodes}, name
@@ -195,6 +197,12 @@ def test_a_context_that_fills_the_positions_ends_the_output(name, left):
         ({"method": "ddtree"}, "ddtree:16"),
         ({"method": "ddtree:0"}, "ddtree:16"),
         ({"method": "ddtree:x"}, "ddtree:16"),
+        ({"method": "beam"}, "beam:16"),
+        ({"method": "ngram:0"}, "ngram:16"),
+        ({"method": "specinfer"}, "specinfer:4,2,2,1"),
+        ({"method": "specinfer:2,0"}, "specinfer:4,2,2,1"),
+        ({"method": "specinfer:99,99,99"}, "8192"),
+        ({"method": "bastion+ngram:4"}, "just bastion"),
         ({"method": "ar:3"}, "nothing behind a colon"),
         ({"method": 3}, "built method"),
         ({"temperature": -1}, "temperature"),
@@ -217,7 +225,7 @@ def test_bad_input_is_refused_before_anything_is_decoded(pair, arguments, words)
 
 
 def test_names_that_are_not_built_yet_say_so():
-    for name in ("beam:8", "sequoia:8", "specinfer:4,2,1", "eagle3:16", "small-lm:8", "ngram:8"):
+    for name in ("sequoia:8", "eagle3:16", "small-lm:8"):
         assert name.partition(":")[0] in METHODS
         with pytest.raises(UserError, match="not built yet"):
             resolve_method(name)
@@ -230,6 +238,8 @@ def test_a_method_that_drafts_needs_a_drafter(pair):
     with pytest.raises(UserError, match="needs a drafter"):
         decode(alone, PROMPT, "dflash")
     assert emitted(decode(alone, PROMPT, "ar", max_new_tokens=5)) == greedy(pair, 5)
+    steps = list(decode(alone, PROMPT, "ngram:4", max_new_tokens=20))
+    assert emitted(steps) == greedy(pair, 20) and max(step.nodes for step in steps) > 1
 
 
 def test_a_built_method_is_taken_as_it_is(pair):

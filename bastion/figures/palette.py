@@ -22,10 +22,12 @@ OKABE_ITO = (
 
 METHOD_ORDER = (
     "ar", "dflash", "ddtree", "beam", "sequoia", "bastion", "specinfer", "eagle3", "small-lm", "ngram",
+    "reference-argmax", "synthetic", "", "bastion+ngram",
 )
-"""Registry order with `bastion` at the set's blue, the accent; the last two reuse a colour, dashed."""
+"""Registry order with `bastion` at the set's blue, the accent; past the eighth a colour comes again, dashed,
+`bastion+ngram` in the blue of `bastion`."""
 
-_DASHES = ("solid",) * 8 + ("dash", "dot")
+_DASHES = ("solid",) * 8 + ("dash", "dot", "dash", "dash", "", "dash")
 
 PARTS = {"draft": 0.45, "build": 0.7, "verify": 0.85, "commit": 0.25}
 """The stages of a step are shades of ink (opacity), since colours already name origins and methods."""

@@ -50,6 +50,7 @@ def grow_grafted(marginals: DraftMarginals, graft: Graft, root_token: int, budge
     growth = _Growth(marginals, graft, deepest)
     rule = budget.stop_rule()
     popped: list[_Pop] = []
+    refused: list[_Pop] = []   # the first that does not pay, if any: logged, not taken
     surrogate, stop = 1.0, budget.full_reason
     while len(popped) + 1 < budget.max_nodes:
         pop = growth.pop()
@@ -60,7 +61,7 @@ def grow_grafted(marginals: DraftMarginals, graft: Graft, root_token: int, budge
         if rule is not None:
             gain, price = rule(len(popped) + 1, probability, surrogate)
             if gain <= price and len(popped) + 1 >= budget.min_nodes:
-                growth.put_back(pop)
+                refused.append(pop)
                 stop = "price"
                 break
         surrogate += probability
@@ -70,8 +71,11 @@ def grow_grafted(marginals: DraftMarginals, graft: Graft, root_token: int, budge
     nodes = budget.rounded(passed + 1)
 
     def log_of() -> GrowthLog:
-        more = list(popped)
-        while trace and len(more) < passed + PAST_THE_STOP and (pop := growth.pop()) is not None:
+        for pop in refused:
+            growth.expand(pop)
+        more = popped + refused
+        whole = len(more) + PAST_THE_STOP
+        while trace and len(more) < whole and (pop := growth.pop()) is not None:
             growth.expand(pop)
             more.append(pop)
         return _growth_log(more, nodes - 1, passed, rule)
@@ -117,9 +121,6 @@ class _Growth:
 
     def pop(self) -> _Pop | None:
         return heappop(self.heap)[2] if self.heap else None
-
-    def put_back(self, pop: _Pop) -> None:
-        heappush(self.heap, (pop.cost, -1, pop))
 
     def expand(self, pop: _Pop) -> None:
         """Take a path: what lies below it and beside it may come next."""
