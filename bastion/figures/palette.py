@@ -20,14 +20,22 @@ OKABE_ITO = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )
 
-METHOD_ORDER = (
-    "ar", "dflash", "ddtree", "beam", "sequoia", "bastion", "specinfer", "eagle3", "small-lm", "ngram",
-    "reference-argmax", "synthetic", "", "bastion+ngram",
-)
-"""Registry order with `bastion` at the set's blue, the accent; past the eighth a colour comes again, dashed,
-`bastion+ngram` in the blue of `bastion`."""
+_BLACK, _ORANGE, _SKY, _GREEN, _YELLOW, _BLUE, _VERMILION, _PURPLE = OKABE_ITO
 
-_DASHES = ("solid",) * 8 + ("dash", "dot", "dash", "dash", "", "dash")
+METHOD_LOOKS = {
+    "ar": (_BLACK, "solid"),
+    "dflash": (_ORANGE, "solid"),
+    "ddtree": (_SKY, "solid"),
+    "beam": (_GREEN, "solid"),
+    "sequoia": (_YELLOW, "solid"),
+    "bastion": (_BLUE, "solid"),           # the accent
+    "bastion+ngram": (_BLUE, "dash"),
+    "specinfer": (_VERMILION, "solid"),
+    "eagle3": (_PURPLE, "solid"),
+    "small-lm": (_BLACK, "dash"),
+    "ngram": (_ORANGE, "dot"),
+}
+"""Colour and plotly dash of each method: eight colours, so a ninth line repeats one with another dash."""
 
 PARTS = {"draft": 0.45, "build": 0.7, "verify": 0.85, "commit": 0.25}
 """The stages of a step are shades of ink (opacity), since colours already name origins and methods."""
@@ -43,17 +51,13 @@ def method_colour(method: str, dark: bool = False) -> str:
 
     An unknown method takes the grey of rejected nodes.
     """
-    name = method_name(method)
-    if name not in METHOD_ORDER:
-        return REJECTED
-    colour = OKABE_ITO[METHOD_ORDER.index(name) % len(OKABE_ITO)]
-    return INK["dark"] if dark and colour == "#000000" else colour
+    colour, _ = METHOD_LOOKS.get(method_name(method), (REJECTED, ""))
+    return INK["dark"] if dark and colour == _BLACK else colour
 
 
 def method_dash(method: str) -> str:
-    """Plotly dash of a method's line, so that the two reused colours stay apart."""
-    name = method_name(method)
-    return _DASHES[METHOD_ORDER.index(name)] if name in METHOD_ORDER else "dashdot"
+    """Plotly dash of a method's line, so that a reused colour stays apart."""
+    return METHOD_LOOKS.get(method_name(method), ("", "dashdot"))[1]
 
 
 def css_variables() -> str:
