@@ -24,6 +24,15 @@ def hold(folder: Path) -> BinaryIO:
     return handle
 
 
+def try_hold(folder: Path) -> BinaryIO | None:
+    """Take the lock, or None when some process (this one too) has it; closing gives it up."""
+    handle = open(folder / LOCK, "ab")
+    if _try_lock(handle):
+        return handle
+    handle.close()
+    return None
+
+
 def is_held(folder: Path) -> bool:
     """Some writer has the folder open now."""
     try:
