@@ -55,10 +55,9 @@ function sizeNodes(nodes) {
 
 // Labels stand to the right of their node and edges leave from the label's end, so no edge crosses
 // a label of its own node. Most important first; one that would touch another is left out.
-function placeLabels(step, plan, font, width) {
+function placeLabels(step, plan, font, width, few = step.n < LABELS_UNDER) {
   const { nodes, column } = plan;
   const parents = new Set(step.parents.slice(1));
-  const few = step.n < LABELS_UNDER;
   const weight = (v) => (v.origin === "bonus" || v.origin === "accepted" || v.origin === "anchor" ? 2 : v.p);
   const wanted = nodes.filter((v) => (few ? v.origin !== "not-bought" : weight(v) === 2)).sort((a, b) => weight(b) - weight(a));
   const taken = nodes.map((v) => ({ left: v.x - v.r, right: v.x + v.r, top: v.y - v.r, bottom: v.y + v.r, of: v.i }));
