@@ -86,3 +86,12 @@ def percent(value: float | None) -> str:
 def rate(value: float | None, unit: str = "tokens/s") -> str:
     """A rate with its unit: 45.2 tokens/s."""
     return NONE if _missing(value) else significant(value) + WORD_SPACE + unit
+
+
+def storage(size: int) -> str:
+    """Bytes on disk in powers of a thousand: 512 bytes, 53.1 kB, 6.30 MB, 1.20 GB."""
+    if size < 1000:
+        return f"{size}{WORD_SPACE}bytes"
+    units = ((1e3, "kB"), (1e6, "MB"), (1e9, "GB"))
+    factor, unit = next((pair for pair in units if size < 999.5 * pair[0]), units[-1])
+    return significant(size / factor) + THIN + unit

@@ -48,10 +48,12 @@ class Shown:
         return prompt if isinstance(prompt, str) else ""
 
 
-def show(run_id: str, source: JobManager | None = None) -> Shown | None:
-    """The run with this id; None for a job that left nothing on disk. Raises UserError when there is none."""
+def show(run_id: str, source: JobManager | None = None) -> Shown:
+    """The run with this id. Raises UserError when there is none, or when it was deleted, in another tab perhaps."""
     source = source or manager()
     view = source.view(run_id)
+    if view is not None and view.final and view.steps:
+        source.store.stamp(run_id)
     return of_view(view) if view is not None else of_run(_opened(source, run_id))
 
 
@@ -124,13 +126,13 @@ def _ending(reason: str | None, steps: Sequence[StepRecord]) -> str:
     }.get(reason or "", f"Done: {size}.")
 
 
-_open: OrderedDict[tuple[str, str], Run] = OrderedDict()
+_open: OrderedDict[tuple[str, str, tuple[int, int]], Run] = OrderedDict()
 _open_lock = threading.Lock()
 
 
 def _opened(source: JobManager, run_id: str) -> Run:
-    """The run from disk; whole ones are kept, since a page reads its run at every rerun."""
-    key = str(source.store.root), run_id
+    """The run from disk; whole ones are kept while they do not change, since a page reads its run at every rerun."""
+    key = str(source.store.root), run_id, source.store.stamp(run_id)
     with _open_lock:
         if key in _open:
             _open.move_to_end(key)

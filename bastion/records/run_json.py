@@ -71,11 +71,9 @@ def _check_types(info: dict[str, Any], name: str) -> None:
         if info[key] is not None and not isinstance(info[key], kind):
             wrong.append(key)
     if not wrong:
-        if not all(isinstance(token, int) and not isinstance(token, bool) and token >= 0
-                   for token in info["prompt_ids"]):
+        if not _are_ids(info["prompt_ids"]):
             wrong.append("prompt_ids")
-        if not all(token.isascii() and token.isdigit() and isinstance(text, str)
-                   for token, text in info["vocabulary"].items()):
+        if not _is_vocabulary(info["vocabulary"]):
             wrong.append("vocabulary")
         if not all(_is_number_or_none(value) for value in info["totals"].values()):
             wrong.append("totals")
@@ -85,6 +83,16 @@ def _check_types(info: dict[str, Any], name: str) -> None:
             wrong.append("created")
     if wrong:
         raise UserError(f"{name} is damaged: {wrong[0]!r} is missing or of the wrong kind.")
+
+
+# Whole columns at a time: a vocabulary has thousands of entries and a list of runs hundreds of vocabularies.
+def _are_ids(values: list[Any]) -> bool:
+    return set(map(type, values)) <= {int} and min(values, default=0) >= 0
+
+
+def _is_vocabulary(texts: dict[str, Any]) -> bool:
+    digits = "".join(texts)
+    return not texts or "" not in texts and digits.isascii() and digits.isdigit() and set(map(type, texts.values())) <= {str}
 
 
 def _is_number_or_none(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from bastion.errors import UserError
 from bastion.figures.tree_component import CSS, HTML, JS, NAME
 from bastion.figures.tree_payload import run_payload
 from bastion.jobs.shown import Shown, show
@@ -23,9 +24,10 @@ def live_area(run_id: str, first: Shown) -> None:
 
     @st.fragment(run_every=POLL_SECONDS if first.live else None)
     def area() -> None:
-        shown = show(run_id)
-        if shown is None:
-            st.error("This run is no longer on the disk: it was deleted while it was on show.")
+        try:
+            shown = show(run_id)
+        except UserError as error:   # deleted while it was on show
+            st.error(plain(str(error)))
             return
         _status(shown)
         if shown.steps or not shown.final:

@@ -7,9 +7,12 @@ from datetime import datetime, UTC
 import streamlit as st
 
 from bastion.errors import UserError
+from bastion.figures.numbers import count
 from bastion.jobs import manager
 from bastion.jobs.shown import Shown, recent
 from bastion.records import RunSummary
+from bastion.records.search import SINGLE, kind_of
+from pages.parts.run_html import html_button
 from pages.parts.text import plain
 
 LISTED = 8
@@ -23,6 +26,7 @@ def sidebar(shown: Shown | None) -> None:
                 st.download_button("Download this run", data=lambda: manager().store.export_zip(shown.id),
                                    file_name=f"bastion-run-{shown.id}.zip", mime="application/zip", on_click="ignore",
                                    width="stretch", help="A zip of JSON and Parquet that any BASTION Studio can open.")
+                html_button(st, manager().store, shown.id, _step(), width="stretch")
         _recent(shown)
         _upload()
 
@@ -42,18 +46,17 @@ def _facts(shown: Shown) -> list[tuple[str, str]]:
 
 
 def _recent(shown: Shown | None) -> None:
+    """The newest runs that were made one by one; those of races and benchmarks are many, and stand on Runs."""
     runs = recent()
     if not runs:
         return
+    single = [run for run in runs if kind_of(run) == SINGLE]
     st.markdown("**Recent runs**")
     with st.container(gap=None, key="recent"):
-        for run in runs[:LISTED]:
+        for run in single[:LISTED]:
             st.page_link("pages/explore.py", label=_label(run), query_params={"run": run.id},
                          disabled=shown is not None and run.id == shown.id)
-    if len(runs) > LISTED:
-        labels = {run.id: f"{when(run.created)}  {run.title or 'untitled'}" for run in runs[LISTED:]}
-        st.selectbox("Older runs", list(labels), index=None, key="older", on_change=_open_older,
-                     placeholder=f"{len(labels)} older runs", format_func=labels.get, label_visibility="collapsed")
+        st.page_link("pages/runs.py", label=f"All runs: {count(len(runs))}")
 
 
 def _label(run: RunSummary) -> str:
@@ -61,10 +64,10 @@ def _label(run: RunSummary) -> str:
     return f"{plain(when(run.created))}  {plain(run.title, 25) or 'untitled'}{state}"
 
 
-def _open_older() -> None:
-    if chosen := st.session_state.get("older"):
-        st.query_params.from_dict({"run": chosen})
-        st.session_state["older"] = None
+def _step() -> int | None:
+    """The step on show, as the address says it."""
+    linked = st.query_params.get("step", "")
+    return int(linked) if linked.isdecimal() and len(linked) < 9 else None
 
 
 def _upload() -> None:
@@ -73,7 +76,7 @@ def _upload() -> None:
         if file is not None and st.session_state.get("uploaded") != file.file_id:
             st.session_state["uploaded"] = file.file_id
             try:
-                st.query_params.from_dict({"run": manager().store.import_zip(file)})
+                st.query_params.from_dict({"run": manager().store.import_zips(file)[0]})
             except UserError as error:
                 st.error(plain(str(error)))
             else:
