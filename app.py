@@ -22,6 +22,7 @@ st.html("""<style>
 page = st.navigation({"BASTION Studio": [
     st.Page("pages/explore.py", title="Explore", url_path="explore", default=True),
     st.Page("pages/compare.py", title="Compare", url_path="compare"),
+    st.Page("pages/latency.py", title="Latency", url_path="latency"),
     st.Page("pages/runs.py", title="Runs", url_path="runs"),
     st.Page("pages/terms.py", title="Terms", url_path="terms"),
 ]})

@@ -41,6 +41,30 @@ GLOSSARY: dict[str, str] = {
                    "might have gone on.",
     "top-2 gap": "Difference between the target's two largest logits where a token was chosen. "
                  "Near zero, rounding decides.",
+    "roofline": "A model of time from counts: the longer of what reading the bytes and what doing the "
+                "arithmetic takes.",
+    "raw roofline": "The roofline with the device's peaks taken at their word, before any fit.",
+    "calibrated roofline": "The roofline with a factor and a fixed time for each branch, fitted to what was "
+                           "measured on this device.",
+    "memory branch": "The time to move weights, keys and values, and activations.",
+    "compute branch": "The time to do the arithmetic of the pass.",
+    "crossover": "The smallest number of nodes whose arithmetic takes longer than its reading. Up to there "
+                 "a further node is nearly free.",
+    "calibration": "Verify times measured on a device for a pair, and the roofline fitted to them.",
+    "held out": "Measured and kept from the fit, so that the error there is that of a prediction.",
+    "RMSE": "Root mean square error: the size of a typical miss, large misses counting more.",
+    "drift": "Change of measured against predicted verify time since the calibration.",
+    "Pearson": "How closely two numbers lie on one straight line: 1 exactly, 0 not at all, below 0 the wrong way.",
+    "Spearman": "Pearson's correlation of the two orders: whether more of one goes with more of the other, on no matter what scale.",
+    "bootstrap interval": "Where a number falls in 95 % of many repeats of the analysis, each on steps drawn from the "
+                          "measured ones with replacement.",
+    "confidence": "The marginal that the drafter recorded for a token.",
+    "agreement": "How often the target chose the token, where every token before it had been accepted.",
+    "calibration error": "Expected calibration error: tokens are sorted into 15 bins by the drafter's confidence, and the "
+                         "gaps between confidence and agreement of the bins are averaged by their counts.",
+    "drafter temperature": "A number that the drafter's logits at one depth are divided by: above 1 it is less sure, "
+                           "below 1 surer. The target's own temperature is another thing.",
+    "stranded tokens": "Tokens that paths cut off by the drafter's depth would have gone on for, estimated.",
 }
 
 

@@ -11,18 +11,15 @@ import plotly.graph_objects as go
 
 from bastion.analysis.latency_estimators import Residuals, crossovers, estimator_errors, residuals
 from bastion.figures import numbers
-from bastion.figures.frame import house_figure, ink_colour, shade
+from bastion.figures.frame import ink_colour, shade
+from bastion.figures.latency_frame import CALIBRATED, captioned_figure, estimator_colour, node_axis, time_axis
 from bastion.figures.latency_words import estimator_name
 from bastion.figures.palette import OKABE_ITO, REJECTED
 from bastion.latency import Calibration, build_estimator
 
 PANELS_A_ROW = 3
-PANEL_HEIGHT = 230
-TOP, BOTTOM = 122, 92   # pixels: title, legend (two lines when narrow) and panel names; axis title and caption
-
-CALIBRATED = OKABE_ITO[5]
-COLOURS = {"roofline": CALIBRATED, "raw": REJECTED}
-SPARE = (OKABE_ITO[6], OKABE_ITO[3], OKABE_ITO[7], OKABE_ITO[1], OKABE_ITO[2])
+PANEL_HEIGHT = 240
+TOP = 122   # pixels: title, legend (two lines in a narrow window) and panel names
 MEMORY, COMPUTE = OKABE_ITO[3], OKABE_ITO[1]
 
 
@@ -35,11 +32,6 @@ class _Curve:
     width: float
 
 
-def estimator_colour(name: str, place: int) -> str:
-    """Fixed for the two rooflines; others take what is left, by their place in the registry."""
-    return COLOURS.get(name, SPARE[place % len(SPARE)])
-
-
 def verify_figure(calibration: Calibration, contexts: Sequence[int], logarithmic: bool = True, dark: bool = False) -> go.Figure:
     """A panel for each context: probes as points, both rooflines and the two branches as lines.
 
@@ -50,11 +42,12 @@ def verify_figure(calibration: Calibration, contexts: Sequence[int], logarithmic
     error = next(one.rmse for one in estimator_errors(calibration) if one.estimator == "roofline")
     title = ("Verify time by nodes" if error is None
              else f"Calibrated, verify time is predicted within {numbers.seconds(error)} RMSE")
-    caption = ("Measured: points, each the median of repeated probes; hollow diamonds were held out from the fit.<br>"
-               "Predicted: lines. A bar across a line: from this many nodes on, compute is slower than memory.")
-    figure = _panels(house_figure(title, caption, "nodes", "verify time, ms", dark), rows, columns, logarithmic, calibration.max_probed_nodes)
+    caption = ("Measured: points, each the median of repeated probes; hollow diamonds were held out from the fit. "
+               "Predicted: lines. A bar across a line: from this many nodes on, compute takes longer than memory.")
+    figure = _panels(captioned_figure(title, caption, "nodes", "verify time, ms", dark), rows, columns, logarithmic, calibration.max_probed_nodes)
     for place, context in enumerate(contexts):
         _panel(figure, calibration, context, {"row": place // columns + 1, "col": place % columns + 1}, place == 0, dark)
+    figure.update_yaxes(**time_axis(logarithmic, [value for trace in figure.data for value in trace.y]))
     _name_panels(figure, contexts)
     return figure
 
@@ -77,15 +70,14 @@ def residual_figure(calibration: Calibration, contexts: Sequence[int], dark: boo
     shown = np.isin(rows[0].context, list(contexts))
     middle = {row.estimator: float(np.median(row.residual[shown])) if shown.any() else None for row in rows}
     title = "Off by, median: " + ", ".join(f"{numbers.seconds(value)} {_short(name)}" for name, value in middle.items())
-    caption = ("Predicted less measured, at the contexts chosen above. Below 0 the estimator asks too little.<br>"
+    caption = ("Predicted less measured, at the contexts chosen above; below 0 the estimator asks too little. "
                "Circles were fitted, hollow diamonds held out.")
-    figure = house_figure(title, caption, "nodes", "predicted \u2212 measured, ms", dark)
+    figure = captioned_figure(title, caption, "nodes", "predicted \u2212 measured, ms", dark)
     figure.add_hline(0, line={"color": shade(ink_colour(dark), 0.5), "width": 1})
     for place, row in enumerate(rows):
         _residual_points(figure, row, shown, estimator_colour(row.estimator, place))
-    figure.update_xaxes(**_node_axis(True, calibration.max_probed_nodes))
+    figure.update_xaxes(**node_axis(True, calibration.max_probed_nodes))
     figure.update_yaxes(rangemode="normal")
-    figure.update_layout(margin={"b": BOTTOM})
     return figure
 
 
@@ -135,20 +127,19 @@ def _crossings(figure: go.Figure, calibration: Calibration, context: int, place:
 
 def _panels(figure: go.Figure, rows: int, columns: int, logarithmic: bool, most: int) -> go.Figure:
     """The one chart cut into equal panels with the same axes."""
-    styles = {axis: {k: v for k, v in figure.layout[axis].to_plotly_json().items() if k not in ("anchor", "domain", "title")}
+    styles = {axis: {k: v for k, v in figure.layout[axis].to_plotly_json().items() if k not in ("anchor", "domain", "title", "rangemode")}
               for axis in ("xaxis", "yaxis")}
     titles = figure.layout.xaxis.title, figure.layout.yaxis.title
-    height = rows * PANEL_HEIGHT + TOP + BOTTOM
-    inner = height - TOP - BOTTOM
+    inner = rows * PANEL_HEIGHT
     figure.set_subplots(rows=rows, cols=columns, shared_xaxes="all", shared_yaxes="all", horizontal_spacing=0.03,
                         vertical_spacing=36 / inner if rows > 1 else 0)
-    figure.update_xaxes(**styles["xaxis"], **_node_axis(logarithmic, most))
-    figure.update_yaxes(**styles["yaxis"], **({"type": "log", "dtick": "D2"} if logarithmic else {}))
+    figure.update_xaxes(**styles["xaxis"], **node_axis(logarithmic, most))
+    figure.update_yaxes(**styles["yaxis"])
     for column in range(1, columns + 1):
         figure.update_xaxes(title=titles[0], row=rows, col=column)
     for row in range(1, rows + 1):
         figure.update_yaxes(title=titles[1], row=row, col=1)
-    figure.update_layout(height=height, margin={"t": TOP, "b": BOTTOM, "l": 64}, legend={"y": 1 + 24 / inner})
+    figure.update_layout(height=inner + TOP + figure.layout.margin.b, margin={"t": TOP, "l": 64}, legend={"y": 1 + 24 / inner})
     return figure
 
 
@@ -157,14 +148,6 @@ def _name_panels(figure: go.Figure, contexts: Sequence[int]) -> None:
         number = "" if place == 0 else str(place + 1)
         figure.add_annotation(text=f"context {numbers.count(context)}", x=0, xref=f"x{number} domain", xanchor="left", y=1, yref=f"y{number} domain",
                               yanchor="bottom", showarrow=False, font={"size": 12, "weight": 600})
-
-
-def _node_axis(logarithmic: bool, most: int) -> dict:
-    if not logarithmic:
-        return {"rangemode": "tozero"}
-    powers = [2**p for p in range(0, 21) if 2**p <= most]
-    every = powers if len(powers) <= 7 else powers[::2]
-    return {"type": "log", "tickvals": every, "range": [np.log10(0.9), np.log10(most * 1.15)]}
 
 
 def _residual_points(figure: go.Figure, row: Residuals, shown: np.ndarray, colour: str) -> None:

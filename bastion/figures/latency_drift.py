@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 
 from bastion.analysis.drift import BOUNDS, Drift, RunDrift
 from bastion.figures import numbers
-from bastion.figures.frame import house_figure, ink_colour, shade
-from bastion.figures.latency import CALIBRATED
+from bastion.figures.frame import ink_colour, shade
+from bastion.figures.latency_frame import CALIBRATED, captioned_figure
 from bastion.latency import Calibration, made, moment
 
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 1, 1.25, 2, 5, 10, 20, 50, 100)
@@ -21,9 +21,9 @@ TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 1, 1.25, 2, 5, 10, 20, 50, 100)
 
 def drift_figure(drift: Drift, calibration: Calibration, dark: bool = False) -> go.Figure:
     """A point for each run at its median, a bar over the middle half of its steps, the bounds as a band."""
-    caption = ("Measured over predicted verify time: the median of each run\u2019s steps, the bar over their middle half.<br>"
+    caption = ("Measured over predicted verify time: the median of each run\u2019s steps, the bar over their middle half. "
                f"Inside the band, {BOUNDS[0]:g} to {BOUNDS[1]:g}, the calibration holds.")
-    figure = house_figure(drift_title(drift), caption, "time of the run, UTC", "measured / predicted", dark)
+    figure = captioned_figure(drift_title(drift), caption, "time of the run, UTC", "measured / predicted", dark)
     ink = ink_colour(dark)
     figure.add_hrect(*BOUNDS, fillcolor=shade(ink, 0.06), line_width=0, layer="below")
     figure.add_hline(1, line={"color": shade(ink, 0.5), "width": 1, "dash": "dash"})
@@ -38,7 +38,6 @@ def drift_figure(drift: Drift, calibration: Calibration, dark: bool = False) -> 
     high = max([1.55, *(run.high * 1.1 for run in runs)])
     figure.update_yaxes(type="log", tickvals=TICKS, ticktext=[f"{tick:g}" for tick in TICKS], range=[np.log10(low), np.log10(high)])
     figure.update_xaxes(range=_time_range(drift, calibration))
-    figure.update_layout(margin={"b": 92})
     return figure
 
 

@@ -7,12 +7,12 @@ import plotly.graph_objects as go
 
 from bastion.analysis.latency_estimators import PUBLISHED_REDUCTION, estimator_errors, reduction
 from bastion.figures import numbers
-from bastion.figures.frame import from_zero, house_figure, ink_colour
-from bastion.figures.latency import estimator_colour
+from bastion.figures.frame import from_zero, ink_colour
+from bastion.figures.latency_frame import captioned_figure, estimator_colour
 from bastion.figures.latency_words import estimator_name
 from bastion.latency import Calibration
 
-CLAIM = "published: 87 to 92 % below raw"
+CLAIM = "published claim"
 
 
 def error_figure(calibration: Calibration, dark: bool = False) -> go.Figure:
@@ -20,20 +20,20 @@ def error_figure(calibration: Calibration, dark: bool = False) -> go.Figure:
     errors = estimator_errors(calibration)
     by_name = {error.estimator: error.rmse for error in errors}
     share = reduction(by_name["raw"], by_name["roofline"])
-    caption = ("Measured, on probes that the fit did not see: root mean square error.<br>"
-               "The hollow bars are no measurement of ours: where the published reduction would put the calibrated error.")
-    figure = house_figure(error_title(share), caption, "", "RMSE, ms", dark)
+    caption = ("Measured on probes that the fit did not see: root mean square error. Hollow bars are no measurement: where the "
+               "published claim, 87 to 92 % less than raw, would put the calibrated error.")
+    figure = captioned_figure(error_title(share), caption, "", "RMSE, ms", dark)
     places = _places(calibration)
     drawn = []
     for place, error in enumerate(errors):
         values = [error.rmse, *error.by_context.values()]
         drawn += [1e3 * value for value in values if value is not None]
-        name = estimator_name(error.estimator)
+        name = estimator_name(error.estimator).removesuffix(" roofline")
         figure.add_bar(x=places, y=[None if v is None else 1e3 * v for v in values], name=name,
                        marker={"color": estimator_colour(error.estimator, place), "line": {"width": 0}},
                        customdata=[numbers.seconds(v) for v in values], hovertemplate="%{x}: %{customdata}<extra>" + name + "</extra>")
     _claim(figure, places, next(error for error in errors if error.estimator == "raw"), dark)
-    figure.update_layout(barmode="group", bargap=0.3, bargroupgap=0.08, margin={"b": 92})
+    figure.update_layout(barmode="group", bargap=0.3, bargroupgap=0.08)
     return from_zero(figure, drawn)
 
 

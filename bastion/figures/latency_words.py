@@ -12,8 +12,9 @@ from bastion.latency import Calibration, Crossover, moment
 
 ESTIMATOR_NAMES = {"roofline": "calibrated roofline", "raw": "raw roofline"}
 
-FORMULA = (r"T_{\mathrm{verify}}(n, c) = \max\!\left(\alpha_m\,\frac{\mathrm{bytes}(n, c)}{\mathrm{bandwidth}} + \beta_m,\;"
-           r"\alpha_c\,\frac{\mathrm{FLOPs}(n, c)}{\mathrm{peak}} + \beta_c\right)")
+FORMULA = (r"T(n, c) = \max\begin{cases}"
+           r"\alpha_m \cdot \mathrm{bytes}(n, c)\, /\, \mathrm{bandwidth} + \beta_m \\"
+           r"\alpha_c \cdot \mathrm{FLOPs}(n, c)\, /\, \mathrm{peak} + \beta_c\end{cases}")
 
 
 def estimator_name(name: str) -> str:
@@ -52,17 +53,31 @@ def formula_with_numbers(calibration: Calibration) -> str:
     """The formula in LaTeX with this device's numbers; bandwidth and peak as they were measured or published."""
     line = calibration.roofline
 
-    def plain(value: float) -> str:
-        return numbers.significant(value).replace(numbers.THIN, r"\,")
+    def tex(text: str) -> str:
+        number, _, unit = text.partition(numbers.THIN) if text.endswith("s") else (text, "", "")
+        return number.replace(numbers.THIN, r"\,") + (rf"\,\mathrm{{{unit}}}" if unit else "")
 
-    def branch(alpha: float, top: str, peak: str, beta: float) -> str:
-        return rf"{plain(alpha)} \cdot \frac{{\mathrm{{{top}}}(n, c)}}{{{peak}}} + {plain(beta * 1e3)}\,\mathrm{{ms}}"
+    def branch(alpha: float, counted: str, peak: str, beta: float) -> str:
+        return rf"{tex(numbers.significant(alpha))} \cdot \mathrm{{{counted}}}(n, c)\, /\, {tex(peak)} + {tex(duration(beta))}"
 
-    bandwidth = rf"{plain(line.peaks.bytes_per_second / 1e9)}\,\mathrm{{GB/s}}"
-    peak = rf"{plain(line.peaks.flops_per_second / 1e12)}\,\mathrm{{TFLOP/s}}"
-    memory = branch(line.alpha_m, "bytes", bandwidth, line.beta_m)
-    compute = branch(line.alpha_c, "FLOPs", peak, line.beta_c)
-    return rf"T_{{\mathrm{{verify}}}}(n, c) = \max\!\left({memory},\; {compute}\right)"
+    memory = branch(line.alpha_m, "bytes", bandwidth(line.peaks.bytes_per_second), line.beta_m)
+    compute = branch(line.alpha_c, "FLOPs", throughput(line.peaks.flops_per_second), line.beta_c)
+    return rf"T(n, c) = \max\begin{{cases}}{memory} \\ {compute}\end{{cases}}"
+
+
+def duration(seconds: float) -> str:
+    """Like `numbers.seconds`; what a fit leaves below a microsecond is nothing."""
+    return numbers.seconds(seconds if seconds >= 1e-6 else 0.0)
+
+
+def bandwidth(bytes_per_second: float) -> str:
+    return f"{numbers.significant(bytes_per_second / 1e9)}{numbers.THIN}GB/s"
+
+
+def throughput(flops_per_second: float) -> str:
+    """In GFLOP/s below one TFLOP/s, as of a processor."""
+    unit, size = ("TFLOP/s", 1e12) if flops_per_second >= 0.9995e12 else ("GFLOP/s", 1e9)
+    return f"{numbers.significant(flops_per_second / size)}{numbers.THIN}{unit}"
 
 
 def parameter_table(calibration: Calibration) -> pd.DataFrame:
@@ -71,11 +86,11 @@ def parameter_table(calibration: Calibration) -> pd.DataFrame:
     shape, source = line.shape, calibration.peaks_source
     rows = [
         ("α memory", numbers.significant(line.alpha_m), "How many times longer than at full bandwidth the bytes take; 1 is the peak."),
-        ("β memory", numbers.seconds(line.beta_m), "Fixed time of a pass held up by memory, whatever the tree."),
+        ("β memory", duration(line.beta_m), "Fixed time of a pass held up by memory, whatever the tree."),
         ("α compute", numbers.significant(line.alpha_c), "How many times longer than at peak throughput the arithmetic takes."),
-        ("β compute", numbers.seconds(line.beta_c), "Fixed time of a pass held up by arithmetic, whatever the tree."),
-        ("bandwidth", f"{numbers.significant(peaks.bytes_per_second / 1e9)}{numbers.THIN}GB/s", f"Memory bandwidth, {source}."),
-        ("peak", f"{numbers.significant(peaks.flops_per_second / 1e12)}{numbers.THIN}TFLOP/s", f"Matrix throughput, {source}."),
+        ("β compute", duration(line.beta_c), "Fixed time of a pass held up by arithmetic, whatever the tree."),
+        ("bandwidth", bandwidth(peaks.bytes_per_second), f"Memory bandwidth, {source}."),
+        ("peak", throughput(peaks.flops_per_second), f"Matrix throughput, {source}."),
         ("weights", f"{numbers.significant(line.parameter_bytes / 1e6)}{numbers.THIN}MB",
          f"Bytes read at every pass, {line.bytes_per_value} a value; keys, values and activations come on top."),
         ("draft", numbers.seconds(calibration.draft_seconds), "Median time of one drafter pass."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bastion.jobs.job import CALIBRATING, Job
@@ -51,3 +52,21 @@ def calibration_work(engine: Engine, request: CalibrationRequest) -> Work:
         job.know({"made": Calibration.from_json(calibration).id})
 
     return work
+
+
+def preset_of(calibration: Calibration) -> str | None:
+    """The preset whose pair it measured; None when nobody here knows where that pair was loaded from."""
+    from bastion.models.presets import PRESETS
+    for preset in PRESETS.values():
+        targets, drafters = ({name, Path(name).name} for name in (preset.target, preset.drafter))
+        if calibration.target in targets and calibration.drafter in drafters:
+            return preset.name
+    return None
+
+
+def choice_for(calibration: Calibration) -> PairChoice:
+    """What to load to measure this calibration's pair again; its preset must be known. The number type is asked
+    for by name only where "auto" is another, so that a pair already loaded serves. Imports torch."""
+    from bastion.models.device import pick_device, pick_dtype
+    usual = str(pick_dtype("auto", pick_device())).removeprefix("torch.")
+    return PairChoice(preset_of(calibration), dtype="auto" if calibration.dtype == usual else calibration.dtype)
