@@ -117,8 +117,13 @@ def test_every_option_of_every_command_says_what_it_does():
     (["runs", "delete", "20260101-000000-aaaaaa"], "There is no run"),
     (["runs", "export", "20260101-000000-aaaaaa", "x.zip"], "There is no run"),
     (["runs", "import", "nowhere.zip"], "nowhere.zip"),
-    (["bench"], "not built yet"),
-    (["bench", "--whatever", "3"], "not built yet"),
+    (["bench", "--sets", "nope"], "There is no prompt set 'nope'"),
+    (["bench", "--sets", "nowhere.jsonl"], "There is no file nowhere.jsonl"),
+    (["bench", "--methods", "eagle3:16"], "not built yet"),
+    (["bench", "--temperatures", "warm"], "temperatures as numbers"),
+    (["bench", "--temperatures", "nan"], "temperatures as numbers"),
+    (["bench", "--limit", "0"], "--limit"),
+    (["bench", "--latex", "no/such/folder/x.tex"], "there is no folder"),
     (["doctor"], "not built yet"),
 ])
 def test_a_mistake_is_one_line_and_exit_status_2(capsys, arguments, words, tmp_path, monkeypatch):

@@ -13,13 +13,14 @@ import click
 
 from bastion import __version__
 from bastion.cli.app import app
+from bastion.cli.bench import bench
 from bastion.cli.calibrate import calibrate
 from bastion.cli.compare import compare
 from bastion.cli.fetch import fetch
 from bastion.cli.generate import generate
 from bastion.cli.runs import runs
 from bastion.cli.train import train
-from bastion.cli.unbuilt import bench, doctor
+from bastion.cli.unbuilt import doctor
 from bastion.errors import UserError
 
 BAD_INPUT = 2

@@ -17,5 +17,4 @@ def _refusing(name: str, purpose: str, instead: str) -> click.Command:
     return command
 
 
-bench = _refusing("bench", "Measure every method on the published prompt sets.", "use `bastion compare` meanwhile")
 doctor = _refusing("doctor", "Check this installation.", "`bastion fetch` checks the model and `bastion calibrate` the device")

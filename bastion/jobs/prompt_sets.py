@@ -61,6 +61,8 @@ def expand_sets(names: Iterable[str]) -> list[str]:
         raise UserError(f"Name at least one prompt set: {_known()}, or the path of a .jsonl file.")
     shown = [shown_name(name) for name in found]
     for name in shown:
+        if name == "mean":
+            raise UserError("A prompt set cannot be called mean, which names the mean over sets in every table: rename the file.")
         if shown.count(name) > 1:
             raise UserError(f"Two of the prompt sets are called {name}: rename one of the files, since results are told apart by this name.")
     return found
