@@ -22,6 +22,7 @@ st.html("""<style>
 page = st.navigation({"BASTION Studio": [
     st.Page("pages/explore.py", title="Explore", url_path="explore", default=True),
     st.Page("pages/compare.py", title="Compare", url_path="compare"),
+    st.Page("pages/surrogate.py", title="Surrogate", url_path="surrogate"),
     st.Page("pages/latency.py", title="Latency", url_path="latency"),
     st.Page("pages/benchmark.py", title="Benchmark", url_path="benchmark"),
     st.Page("pages/runs.py", title="Runs", url_path="runs"),
