@@ -32,6 +32,8 @@ _EXPORTED = "export default function (component) {"
 # The same characters as UNSEEN in tree/format.js: those that draw nothing or reorder what stands around them.
 _UNSEEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069"
                      "\ufeff\ufff9-\ufffb]")
+# Without "<" there is no end tag and no comment; halves of characters cannot be written as UTF-8.
+_NOT_IN_SCRIPT = re.compile(f"[<\ud800-\udfff]|{_UNSEEN.pattern}")
 
 
 def run_html(run: Run, step: int | None = None) -> str:
@@ -90,8 +92,7 @@ def _data(run: Run, step: int | None) -> str:
     payload = run_payload(run.id, steps, select=step, method=run.info["method"], drafter_depth=depth, yardstick=_yardstick(run),
                           note="This run has no step.")
     text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # No "<" means no end tag and no comment; the others are line ends to older readers of scripts.
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return _NOT_IN_SCRIPT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _yardstick(run: Run) -> dict[str, Any] | None:
