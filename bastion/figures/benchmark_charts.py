@@ -50,6 +50,7 @@ def speedup_figure(cells: Sequence[TableCell], published: Sequence[Published] = 
                     "pattern": {"shape": "/", "fgcolor": colour, "bgcolor": "rgba(0,0,0,0)", "size": 7, "solidity": 0.2}},
             customdata=[f"{numbers.ratio(one.speedup)} on {escape(one.target)}, {escape(one.device)}"],
             hovertemplate="%{x}: %{customdata}<extra>published</extra>")
+    figure.layout.annotations[0].align = "left"
     figure.add_hline(1, line={"color": REJECTED, "width": 1.2})
     _order(figure, cells)
     return from_zero(figure, drawn)

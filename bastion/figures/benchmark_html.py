@@ -10,7 +10,7 @@ from bastion.analysis.benchmark_published import Published
 from bastion.figures import numbers
 from bastion.figures.benchmark_tables import columns
 from bastion.figures.glossary import GLOSSARY
-from bastion.figures.palette import ACCEPTED, method_colour
+from bastion.figures.palette import ACCEPTED, GROUND, method_colour
 
 STYLE = """<style>
 .bench { overflow-x: auto }
@@ -22,6 +22,7 @@ STYLE = """<style>
 .bench th[title] { cursor: help }
 .bench tbody th, .bench thead th:first-child { text-align: left; padding-right: 20px }
 .bench tbody th { font-weight: 600 }
+.bench tbody th, .bench thead th:first-child { position: sticky; left: 0; background: GROUND }
 .bench .sum { border-left: 1px solid color-mix(in srgb, currentColor 14%, transparent); padding-left: 12px }
 .bench small { display: block; font-size: 11px; color: color-mix(in srgb, currentColor 62%, transparent); font-weight: 400 }
 .bench i { display: inline-block; width: 9px; height: 9px; border-radius: 50%; margin-right: 7px; box-sizing: border-box }
@@ -29,6 +30,11 @@ STYLE = """<style>
 .bench b { display: block; height: 3px; margin-top: 3px; min-width: 84px; background: color-mix(in srgb, currentColor 12%, transparent) }
 .bench b > u { display: block; height: 3px; background: BAR }
 </style>""".replace("BAR", ACCEPTED)
+
+
+def _style(dark: bool) -> str:
+    return STYLE.replace("GROUND", GROUND["dark" if dark else "light"])
+
 
 SAME = "Conversations whose ids equal plain decoding's at temperature 0, where they must, rounding apart."
 FIELDS = (("speedup", GLOSSARY["speedup"]), ("tau", GLOSSARY["tau"]), ("tokens/s", "Tokens that decode steps emitted per second of decode steps."),
@@ -53,7 +59,7 @@ def table_html(cells: Sequence[TableCell], published: Sequence[Published] = (), 
             body = "".join(_published(one, len(fields)) if name == one.prompt_set else _blank(len(fields)) for name in sets)
             rows.append(f'<tr class="published" data-published="{escape(one.method)}"><th><i style="border:2px solid {method_colour(one.method, dark)}"></i>'
                         f"{escape(one.method)}, published<small>{escape(one.target)}, {escape(one.device)}</small></th>{body}</tr>")
-    return (f'{STYLE}<div class="bench" data-testid="bench-table"><table><thead><tr><th></th>{top}</tr><tr><th>method</th>{heads}</tr></thead>'
+    return (f'{_style(dark)}<div class="bench" data-testid="bench-table"><table><thead><tr><th></th>{top}</tr><tr><th>method</th>{heads}</tr></thead>'
             f"<tbody>{''.join(rows)}</tbody></table></div>")
 
 
@@ -97,7 +103,7 @@ def progress_html(counts: Mapping[tuple[str, str], tuple[int, int]], sets: Seque
     for name in sets:
         body = "".join(_bar(name, method, *counts.get((name, method), (0, 0))) for method in methods)
         rows.append(f"<tr><th>{escape(name)}</th>{body}</tr>")
-    return (f'{STYLE}<div class="bench" data-testid="bench-progress"><table><thead><tr></tr><tr><th>prompt set</th>{heads}</tr></thead>'
+    return (f'{_style(dark)}<div class="bench" data-testid="bench-progress"><table><thead><tr></tr><tr><th>prompt set</th>{heads}</tr></thead>'
             f"<tbody>{''.join(rows)}</tbody></table></div>")
 
 
