@@ -5,6 +5,7 @@ import streamlit as st
 from bastion.analysis.drift import read_drift
 from bastion.analysis.latency_known import known_calibrations
 from bastion.jobs import manager
+from bastion.jobs.calibrating import this_device
 from bastion.jobs.offers import engine_missing
 from pages.parts.latency_charts import calibration_charts
 from pages.parts.latency_choice import choose_calibration, choose_view, notices, summaries_note
@@ -21,6 +22,10 @@ st.caption("How long the target takes to verify a tree on this device, measured 
 if missing:
     st.info(f"Calibrations can be looked at here, not made. {missing}")
 notices(known)
+device = None
+if not missing:
+    with st.spinner("Looking at the device, a few seconds the first time"):
+        device = this_device()
 
 if not known.found:
     st.subheader("Calibrate this device", anchor=False)
@@ -31,11 +36,11 @@ if not known.found:
     if not missing:
         calibrate_here()
 else:
-    chosen = choose_calibration(known)
+    chosen = choose_calibration(known, device)
     if not missing:
         calibrate_here()
     contexts, logarithmic = choose_view(chosen.calibration)
     drift = read_drift(manager().store, chosen.calibration)
     calibration_charts(chosen.calibration, contexts, logarithmic, drift)
-    drift_part(chosen, drift, engine=not missing)
+    drift_part(chosen, drift, device)
 summaries_note(known)

@@ -36,11 +36,12 @@ class Known:
     damaged: list[str]
     summaries: list[str]
 
-    @property
-    def newest(self) -> KnownCalibration | None:
-        """The newest one stored on this machine, else the newest that a run carries."""
+    def newest(self, device: str | None = None) -> KnownCalibration | None:
+        """The newest that was measured on `device` (a calibration's `device_key`) and is stored here; without
+        one the newest stored here, then the newest that a run carries."""
         stored = [known for known in self.found if known.path is not None]
-        return next(iter(stored or self.found), None)
+        own = [known for known in stored if known.calibration.device_key == device]
+        return next(iter(own or stored or self.found), None)
 
 
 def known_calibrations(store: RunStore, folder: Path | None = None) -> Known:

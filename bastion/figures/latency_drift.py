@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from bastion.analysis.drift import BOUNDS, Drift, RunDrift
 from bastion.figures import numbers
 from bastion.figures.frame import ink_colour, shade
-from bastion.figures.latency_frame import CALIBRATED, captioned_figure
+from bastion.figures.latency_frame import CALIBRATED, below_dates, captioned_figure
 from bastion.latency import Calibration, made, moment
 
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 1, 1.25, 2, 5, 10, 20, 50, 100)
@@ -38,6 +38,7 @@ def drift_figure(drift: Drift, calibration: Calibration, dark: bool = False) -> 
     high = max([1.55, *(run.high * 1.1 for run in runs)])
     figure.update_yaxes(type="log", tickvals=TICKS, ticktext=[f"{tick:g}" for tick in TICKS], range=[np.log10(low), np.log10(high)])
     figure.update_xaxes(range=_time_range(drift, calibration))
+    below_dates(figure)
     return figure
 
 

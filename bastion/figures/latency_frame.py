@@ -33,6 +33,12 @@ def captioned_figure(title: str, caption: str, x: str, y: str, dark: bool) -> go
     return figure
 
 
+def below_dates(figure: go.Figure) -> None:
+    """Tick labels of dates take two lines: let the caption down by one."""
+    figure.layout.annotations[0].update(yshift=-BELOW_AXIS - LINE)
+    figure.update_layout(margin={"b": figure.layout.margin.b + LINE}, height=figure.layout.height + LINE)
+
+
 def node_axis(logarithmic: bool, most: int) -> dict:
     """Powers of two, every second one where they would touch."""
     if not logarithmic:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,13 @@ def calibration_work(engine: Engine, request: CalibrationRequest) -> Work:
         job.know({"made": Calibration.from_json(calibration).id})
 
     return work
+
+
+@cache
+def this_device() -> str:
+    """The `device_key` that a calibration made here would have. Imports torch, which takes seconds the first time."""
+    from bastion.models.device import device_name, pick_device
+    return device_name(pick_device())
 
 
 def preset_of(calibration: Calibration) -> str | None:

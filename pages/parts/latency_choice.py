@@ -32,25 +32,25 @@ def summaries_note(known: Known) -> None:
                    "versions wrote it: probes, peaks and the roofline's parameters are missing, so it is not listed here.")
 
 
-def choose_calibration(known: Known) -> KnownCalibration:
-    """The one that the address or the reader names, else the newest. Its name stays in the address, so that
+def choose_calibration(known: Known, device: str | None) -> KnownCalibration:
+    """The one that the address or the reader names, else the newest of this device. Its name stays in the address, so that
     the link shows the same one tomorrow, when there is a newer."""
     by_id = {one.id: one for one in known.found}
     names = labels([one.calibration for one in known.found])
-    state = st.session_state
+    state, newest = st.session_state, known.newest(device).id
     if state.get(CHOICE) in by_id:
         state[CHOICE] = state[CHOICE]   # writes the address, should it not say so yet
     else:
         first, linked = CHOICE not in state, st.query_params.get(CHOICE)
-        state[CHOICE] = next((key for key, name in names.items() if name == linked), known.newest.id)
+        state[CHOICE] = next((key for key, name in names.items() if name == linked), newest)
         state[LOST] = bool(linked) and names[state[CHOICE]] != linked
         if first and names[state[CHOICE]] != linked:   # a widget's first value does not reach the address by itself
             st.query_params[CHOICE] = names[state[CHOICE]]
     picked = st.selectbox("Calibration", list(by_id), index=None, format_func=names.get, key=CHOICE, bind="query-params",
                           on_change=_chosen, help="Those stored on this machine, and those that saved runs carry.")
     if state.get(LOST):
-        st.info("The calibration of this address is not here, or was measured again since; the newest is shown.")
-    chosen = by_id[picked or known.newest.id]
+        st.info("The calibration of this address is not here, or was measured again since; the newest of this device is shown.")
+    chosen = by_id[picked or newest]
     st.caption(_origin(chosen))
     return chosen
 

@@ -24,14 +24,14 @@ from pages.parts.text import plain
 RUN = "latency-run"
 
 
-def drift_part(known: KnownCalibration, drift: Drift, engine: bool) -> None:
+def drift_part(known: KnownCalibration, drift: Drift, device: str | None) -> None:
     """Verdict, chart over time, a button to measure again, and one run chosen."""
     calibration = known.calibration
     st.subheader("Drift since this calibration", anchor=False, help=GLOSSARY["drift"])
     with st.container(key="latency-verdict"):
         st.markdown(f"**{verdict_words(drift)}**")
     st.caption(rule() + _left_out(drift))
-    _recalibrate(known, engine)
+    _recalibrate(known, device)
     if not drift.runs:
         st.caption("Decode a prompt in Explore: every run whose steps this calibration predicted appears here.")
         return
@@ -39,9 +39,9 @@ def drift_part(known: KnownCalibration, drift: Drift, engine: bool) -> None:
     _one_run(drift)
 
 
-def _recalibrate(known: KnownCalibration, engine: bool) -> None:
-    if not engine or known.path is None or preset_of(known.calibration) is None:
-        return
+def _recalibrate(known: KnownCalibration, device: str | None) -> None:
+    if known.path is None or known.calibration.device_key != device or preset_of(known.calibration) is None:
+        return   # measured elsewhere, or of a pair whose place is not known here
     job = manager().view(JOB_ID)
     st.button("Recalibrate", key="latency-again", on_click=_again, args=(known.calibration,),
               disabled=job is not None and job.state not in FINAL, help="Measures this pair again, quick, and replaces what is stored.")
