@@ -4,7 +4,7 @@ FROM python:3.11-slim
 
 RUN useradd --create-home --uid 1000 bastion && mkdir /data && chown bastion /data
 WORKDIR /app
-COPY requirements.txt .
+COPY requirements.txt requirements-viewer.txt ./
 RUN pip install --no-cache-dir -r requirements.txt
 COPY --chown=bastion . .
 
