@@ -40,8 +40,7 @@ race_sidebar(shown)
 if missing:
     st.info(missing)
 ready = not missing and model_at_hand()
-if not missing:
-    race_form(shown, ready)
+form = st.container()   # filled last: a saved race is there before the engine has started
 
 if problem:
     st.error(plain(problem))
@@ -52,3 +51,6 @@ if shown is None and not problem:
                 "mark them on the Runs page.")
 elif shown is not None:
     race_area(shown, ready)
+if not missing:
+    with form:
+        race_form(shown, ready)

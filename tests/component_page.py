@@ -1,8 +1,8 @@
-"""A bare page around the tree component, mounted as streamlit's components v2 mounts it."""
+"""A bare page around one of our components, mounted as streamlit's components v2 mounts it."""
 
 import json
 
-from bastion.figures.tree_component import CSS, HTML, JS
+from bastion.figures import tree_component
 
 THEMES = {"light": ("#16181d", "#ffffff"), "dark": ("#eceae4", "#111317")}
 
@@ -26,10 +26,11 @@ window.ready = true;
 """
 
 
-def page_of(data: dict, theme: str = "light") -> str:
-    """HTML with one component; `feed(data)` in the page is a new message from the server, `sent` what it reported."""
+def page_of(data: dict, theme: str = "light", component=tree_component) -> str:
+    """HTML with one component, the tree's unless another is given; `feed(data)` in the page is a new message
+    from the server, `sent` what it reported."""
     ink, ground = THEMES[theme]
-    parts = json.dumps({"html": HTML, "css": CSS, "js": JS, "data": data}).replace("<", "\\u003c")
+    parts = json.dumps({"html": component.HTML, "css": component.CSS, "js": component.JS, "data": data}).replace("<", "\\u003c")
     return (f'<!doctype html><meta charset="utf-8"><style>body {{ margin: 24px; background: {ground} }} #host {{'
             f" --st-text-color: {ink}; --st-background-color: {ground} }}</style>"
             f'<div id="host"></div><script type="application/json" id="parts">{parts}</script>'

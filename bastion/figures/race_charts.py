@@ -70,9 +70,9 @@ def _title(labels: Sequence[str], points: Sequence[LivePoint], live: bool) -> st
 
 
 def _caption(points: Sequence[LivePoint], live: bool) -> str:
-    words = "Measured, prefill left out. A point is one decode against plain decoding of the same repeat; a bar is the median."
+    words = "Measured. Point: one decode against plain decoding of its repeat. Bar: median."
     if live:
-        return words + "<br>Hollow: provisional, still decoding or waiting for plain decoding of its repeat."
+        return words + "<br>Hollow: provisional, still decoding or ar of its repeat yet to come."
     if any(p.provisional for p in points):
-        return words + "<br>Hollow: plain decoding of the same repeat is missing; its median or the run's own yardstick stands in."
-    return words
+        return words + "<br>Hollow: ar of its repeat is missing, another measurement of it stands in."
+    return words + "<br>Prefill left out."

@@ -9,7 +9,7 @@ import streamlit as st
 from bastion.errors import UserError
 from bastion.figures.glossary import GLOSSARY
 from bastion.jobs import EXAMPLES, manager
-from bastion.jobs.offers import engine_imported, offered_methods
+from bastion.jobs.offers import MethodOffer, engine_imported, offered_methods
 from bastion.jobs.race_shown import RaceShown
 from bastion.jobs.racing import MOST_METHODS, MOST_REPEATS, RaceRequest, request_of, start_race
 from pages.parts.text import plain
@@ -32,18 +32,20 @@ def race_form(shown: RaceShown | None, ready: bool) -> None:
     with row.container(width=BUTTON_WIDTH):
         st.button("Start", type="primary", width="stretch", on_click=_start, disabled=not ready or live)
         st.button("Stop", key="race-stop", width="stretch", on_click=_stop, args=(shown.id if live else "",), disabled=not live)
-    place = st.container()   # always there, so that what follows keeps its place on the page
-    if not engine_imported():
-        with place, st.spinner("Starting the engine: once, some seconds"):
-            offered_methods()
-    _settings()
+    st.html("<style>.st-key-race-settings {min-height: 82px}</style>")   # what follows keeps its place while the engine starts
+    with st.container(key="race-settings"):
+        place = st.container()
+        if not engine_imported():
+            with place, st.spinner("Starting the engine: once, some seconds"):
+                offered_methods()
+        _settings()
     if problem := st.session_state.get("race-problem"):
         st.error(plain(problem))
 
 
 def _settings() -> None:
     offers = offered_methods()
-    options = [name for offer in offers for name in ([f"{offer.name}:{n}" for n in SUGGESTED_NODES] if offer.argument else [offer.name])]
+    options = [name for offer in offers for name in _suggested(offer)]
     row = st.container(horizontal=True, vertical_alignment="bottom")
     row.multiselect("Methods", options, default=[name for name in DEFAULT_METHODS if name in options], key="race-methods",
                     bind="query-params", accept_new_options=True, max_selections=MOST_METHODS, width=380,
@@ -60,6 +62,13 @@ def _settings() -> None:
                           "drawn from exactly the target's distribution, and texts differ.")
     row.number_input("Seed", *LIMITS["race-seed"], 0, key="race-seed", bind="query-params", width=FIELD_WIDTH,
                      help="The same for all methods and repeats. " + GLOSSARY["plain decoding"])
+
+
+def _suggested(offer: MethodOffer) -> list[str]:
+    """Some ways to write a method; others can be typed."""
+    if offer.argument is None:
+        return [offer.name]
+    return [f"{offer.name}:{n}" for n in SUGGESTED_NODES] if offer.argument == "N" else []
 
 
 def _request() -> RaceRequest:

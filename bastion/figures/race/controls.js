@@ -18,6 +18,9 @@ function buildControls(race) {
   });
   race.part("scrub").addEventListener("input", (event) => race.seek(Number(event.target.value)));
   race.part("prefill").addEventListener("click", () => race.countPrefill(!race.withPrefill));
+  for (const [origin, name] of [["accepted", "accepted"], ["bonus", "bonus token"], ["prefill", "prefill"]]) {
+    race.part("key").append(el("span", { class: "token " + origin, "data-term": name, tabindex: 0 }, el("span", { class: "word" }, name)), " ");
+  }
   document.addEventListener("keydown", (event) => pressedKey(race, event), { signal: race.ended.signal });
 }
 

@@ -40,7 +40,7 @@ function drawLaneTree(lane, at) {
     return;
   }
   const accepted = step.accepted.length - 1;
-  say(lane.caption, `Step ${count(step.i)}: ${count(step.n)} ${step.n === 1 ? "node" : "nodes"}, ${count(accepted)} accepted + 1 bonus, ${milliseconds(step.ms.reduce((a, b) => a + b, 0))}`);
+  say(lane.caption, `Step ${count(step.i)}: ${count(step.n)} ${step.n === 1 ? "node" : "nodes"}, ${count(accepted)} accepted, ${milliseconds(step.ms.reduce((a, b) => a + b, 0))}`);
   const plan = placeInLane(step, width, height, lane.race.reach);
   if (plan.column >= LABELLED) placeLabels(step, plan, lane.race.codeFont, width, false);
   drawEdges(drawing, plan, step);

@@ -36,8 +36,10 @@ class Race {
   // The marks are the moments at which anything happens: the arrow keys go from one to the next.
   reclock() {
     this.marks = [...new Set(this.lanes.flatMap((lane) => lane.data.ends.map((_, k) => lane.end(k))))].sort((a, b) => a - b);
-    const scrub = this.part("scrub");
-    scrub.max = String(this.duration());
+    this.part("scrub").max = String(this.duration());
+    const clock = this.part("clock");
+    const widest = clockText(this.duration());
+    clock.style.minWidth = `${Math.ceil(textWidth(`${widest} of ${widest}`, `15px ${getComputedStyle(clock).fontFamily}`)) + 6}px`;
     this.finished = [...this.lanes].filter((lane) => lane.data.whole).sort((a, b) => a.finish() - b.finish());
   }
 
