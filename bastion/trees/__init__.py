@@ -12,6 +12,7 @@ from bastion.trees.chain import grow_chain
 from bastion.trees.draft_tree import DraftTree
 from bastion.trees.grafted import Graft, grow_grafted
 from bastion.trees.marginals import DraftMarginals
+from bastion.trees.sampled import grow_sampled
 from bastion.trees.sequoia import sequoia_shape
 from bastion.trees.static import TreeShape, grow_static, width_shape
 
@@ -27,6 +28,7 @@ __all__ = [
     "grow_best_first",
     "grow_chain",
     "grow_grafted",
+    "grow_sampled",
     "grow_static",
     "sequoia_shape",
     "width_shape",
