@@ -21,6 +21,7 @@ from tests.tiny_pair import tiny_calibration, tiny_pair
 
 TOKENS = 3
 PROMPT = [1, 4, 2, 0, 3]
+SHORT = [1, 0, 2]
 SAMPLINGS = [(1.0, 1.0, 0), (0.7, 0.8, 0), (1.4, 1.0, 3), (0.9, 0.85, 4)]
 METHODS = ["ar", "dflash", "ddtree:2", "ddtree:7", "bastion", "beam:4", "specinfer:2,1", "ngram:3", "bastion+ngram"]
 
@@ -69,7 +70,26 @@ def emitted_distribution(pair, method, temperature, top_p, top_k) -> Distributio
     return found
 
 
-def plain_distribution(pair, temperature, top_p, top_k) -> Distribution:
+def distribution_over_all_draws(pair, method, sampling, tokens, acceptance) -> Distribution:
+    """As above for rules that draw more often than once a token: every draw of a decode is answered in every way."""
+    found: Distribution = defaultdict(float)
+    waiting: list[list[int]] = [[]]
+    while waiting:
+        script = Script(waiting.pop())
+        known = len(script.answers)
+        steps = decode(pair, SHORT, method, *sampling, tokens, trace=False, draws=script, acceptance=acceptance)
+        emitted = tuple(token for step in steps for token in step.emitted)
+        probability = 1.0
+        for place, (probabilities, answer) in enumerate(script.asked):
+            if place >= known:
+                taken = [asked[1] for asked in script.asked[:place]]
+                waiting += [[*taken, other] for other in probabilities.nonzero()[:, 0].tolist() if other != answer]
+            probability *= float(probabilities[answer] / probabilities.sum())
+        found[emitted] += probability
+    return found
+
+
+def plain_distribution(pair, temperature, top_p, top_k, tokens=TOKENS, prompt=PROMPT) -> Distribution:
     """The library's own model, without cache, and the library's own warpers."""
     warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)] if temperature != 1.0 else [])
     if top_k:
@@ -78,9 +98,9 @@ def plain_distribution(pair, temperature, top_p, top_k) -> Distribution:
         warpers.append(TopPLogitsWarper(top_p))
     model = pair.target.model
     found: Distribution = {(): 1.0}
-    for _ in range(TOKENS):
+    for _ in range(tokens):
         longer: Distribution = {}
-        prefixes = torch.tensor([PROMPT + list(prefix) for prefix in found])
+        prefixes = torch.tensor([[*prompt, *prefix] for prefix in found])
         n = prefixes.shape[1]
         mask = torch.full((n, n), -torch.inf, dtype=torch.float64).triu(1)[None, None]
         with torch.inference_mode():
@@ -113,6 +133,25 @@ def test_every_method_has_the_targets_distribution(pair, sampling):
             method = replace(method, calibration=tiny_calibration(pair), max_nodes_bound=6)
         found = emitted_distribution(pair, method, *sampling)
         assert total_variation(found, expected) < 1e-9, name
+
+
+@pytest.mark.parametrize(("name", "acceptance"), [("dflash", "multi-round"), ("dflash", "block"), ("specinfer:2", "multi-round")])
+def test_drawn_children_keep_the_targets_distribution_too(name, acceptance):
+    small = tiny_pair(vocab=4, block=3)
+    for sampling in ((1.0, 1.0, 0), (0.8, 1.0, 3)):
+        expected = plain_distribution(small, *sampling, tokens=2, prompt=SHORT)
+        found = distribution_over_all_draws(small, name, sampling, 2, acceptance)
+        assert total_variation(found, expected) < 1e-9, sampling
+
+
+def test_the_published_rule_is_there_by_name_and_goes_wrong():
+    small = tiny_pair(vocab=4, block=3)
+    sampling = (1.0, 1.0, 0)
+    expected = plain_distribution(small, *sampling, tokens=2, prompt=SHORT)
+    found = distribution_over_all_draws(small, "ddtree:6", sampling, 2, "reference-argmax")
+    assert total_variation(found, expected) > 0.05
+    greedy = [list(decode(small, SHORT, "ddtree:6", max_new_tokens=9, acceptance=rule)) for rule in ("walk", "reference-argmax", "block")]
+    assert len({tuple(t for step in steps for t in step.emitted) for steps in greedy}) == 1
 
 
 def test_walking_the_argmax_would_be_found_out(pair):

@@ -69,7 +69,7 @@ class Finite(click.FloatRange):
 
 
 def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--temperature, --top-p, --top-k, --max-new-tokens and --seed, handed over as the dict `sampling`."""
+    """--temperature, --top-p, --top-k, --max-new-tokens, --seed and --acceptance, handed over as the dict `sampling`."""
 
     @click.option("--temperature", metavar="T", type=Finite(min=0), default=0.0, show_default=True, help="0 takes the most probable token.")
     @click.option("--top-p", metavar="P", type=Finite(min=0, max=1, min_open=True), default=1.0, show_default=True,
@@ -77,9 +77,12 @@ def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--top-k", metavar="K", type=click.IntRange(min=0), default=0, show_default=True, help="Sample among this many tokens; 0 is no limit.")
     @click.option("--max-new-tokens", metavar="N", type=click.IntRange(min=1), default=256, show_default=True, help="Stop after this many tokens.")
     @click.option("--seed", metavar="N", type=click.IntRange(min=0, max=2**63 - 1), default=0, show_default=True, help="Seed of the sampling.")
+    @click.option("--acceptance", metavar="RULE", default="walk", show_default=True,
+                  help="Above temperature 0: walk, multi-round, block, or reference-argmax, which is not lossless.")
     @functools.wraps(command)
-    def with_sampling(*, temperature: float, top_p: float, top_k: int, max_new_tokens: int, seed: int, **others: Any) -> Any:
-        sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_new_tokens": max_new_tokens, "seed": seed}
+    def with_sampling(*, temperature: float, top_p: float, top_k: int, max_new_tokens: int, seed: int, acceptance: str, **others: Any) -> Any:
+        sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_new_tokens": max_new_tokens, "seed": seed,
+                    "acceptance": acceptance}
         return command(sampling=sampling, **others)
 
     return with_sampling

@@ -3,7 +3,8 @@
 from bastion.decoding.calibrate import calibrate
 from bastion.decoding.loop import decode
 from bastion.decoding.methods import METHODS, Bastion, BestFirst, resolve_method
+from bastion.decoding.rules import ACCEPTANCE
 from bastion.decoding.sampling import Sampling, SeededDraws
 
-__all__ = ["METHODS", "Bastion", "BestFirst", "Sampling", "SeededDraws", "calibrate", "decode", "resolve_method"]
+__all__ = ["ACCEPTANCE", "METHODS", "Bastion", "BestFirst", "Sampling", "SeededDraws", "calibrate", "decode", "resolve_method"]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bastion.decoding.acceptance import accept
 from bastion.decoding.clock import StageClock
-from bastion.decoding.methods import NO_MARGINALS, Method, resolve_method
+from bastion.decoding.methods import MARGINALS, NO_MARGINALS, Method, resolve_method
+from bastion.decoding.rules import AcceptanceRule, proposals_of, resolve_rule, target_rows
 from bastion.decoding.sampling import Draws, Sampling, SeededDraws
 from bastion.decoding.trace import trace_step
 from bastion.drafters.lookup import NgramLookup
@@ -22,7 +22,7 @@ from bastion.models.pair import Pair
 from bastion.models.target import TargetOutput
 from bastion.models.top_k import best_token, top_k
 from bastion.step import StepRecord
-from bastion.trees import DraftMarginals, DraftTree
+from bastion.trees import DraftMarginals, DraftTree, grow_sampled
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ def decode(
     seed: int = 0,
     trace: bool = True,
     *,
+    acceptance: str = "walk",
     draws: Draws | None = None,
     on_notice: Callable[[str], None] | None = None,
     on_read: Callable[[int], None] | None = None,
@@ -49,7 +50,7 @@ def decode(
 
     The prompt is text (one user message), messages, or token ids. Decoding ends with a stop token
     (the pair's own unless given; it is emitted), after `max_new_tokens`, or when the model's
-    positions are full. `draws` replaces the seeded source of randomness; `on_notice` hears of a
+    positions are full. `acceptance` names a rule of `bastion.decoding.ACCEPTANCE`; `draws` replaces the seeded source of randomness; `on_notice` hears of a
     calibration being made; `on_read` hears how many tokens of the prompt have been read, and may
     raise to give up. Everything is checked here, before the first record: UserError.
     """
@@ -65,11 +66,12 @@ def decode(
     )
     if method.drafts and pair.drafter is None:
         raise UserError(f"The method {method.name} needs a drafter and this pair has none; use ar, or load a drafter.")
+    rule = resolve_rule(acceptance, method, sampling)
     calibration = find_or_make_calibration(pair, method, on_notice)
     if calibration is not None:
         method = method.calibrated(calibration)
     run = _Decoding(
-        pair, prompt_ids, method, sampling, max_new_tokens, stops, draws or SeededDraws(seed), trace, calibration,
+        pair, prompt_ids, method, rule, sampling, max_new_tokens, stops, draws or SeededDraws(seed), trace, calibration,
         on_read,
     )
     return run.records()
@@ -121,6 +123,7 @@ class _Decoding:
     pair: Pair
     prompt_ids: list[int]
     method: Method
+    rule: AcceptanceRule
     sampling: Sampling
     max_new_tokens: int
     stops: frozenset[int]
@@ -192,7 +195,7 @@ class _Decoding:
         clock.lap("build")
         output = target.forward(*inputs, self.cache)
         clock.lap("verify")
-        accepted, bonus = accept(tree, output.logits, self.sampling, self.draws)
+        accepted, bonus = self._accept(tree, marginals, output.logits)
         kept = self._commit(accepted, output)
         emitted = self._emit([*tree.token_ids[accepted[1:]].tolist(), bonus])
         gaps = _top2_gaps(output.logits[kept])[: len(emitted)]
@@ -226,16 +229,25 @@ class _Decoding:
         return self.pair.target.position_limit - context - 2
 
     def _grow(self, marginals: DraftMarginals, root: int, context: int) -> DraftTree:
+        if self.rule.drawn is not None:
+            return grow_sampled(marginals, root, self.method.shape(marginals.depth), lambda p: self.draws(torch.from_numpy(p)))
         if self.lookup is None:
             return self.method.grow(marginals, root, context, self.trace)
         return self.method.grow_with(self.lookup.propose(), marginals, root, context, max(0, self._deepest(context)), self.trace)
+
+    def _accept(self, tree: DraftTree, marginals: DraftMarginals, logits: torch.Tensor) -> tuple[np.ndarray, int]:
+        if self.rule.drawn is None:
+            return self.rule.chosen(tree, logits, self.sampling, self.draws)
+        rows = target_rows(logits, self.sampling)
+        return self.rule.drawn(tree, proposals_of(marginals, logits.shape[-1]), rows, self.draws)
 
     def _draft(self, root: int, context: int) -> DraftMarginals:
         """The drafter's marginals behind `root`."""
         deepest = self._deepest(context)
         if self.session is None or deepest < 1:
             return NO_MARGINALS
-        ids, log_probs = self.session.draft(self.features, root, self.method.marginals(self.trace))
+        wanted = MARGINALS if self.rule.drawn is not None else self.method.marginals(self.trace)
+        ids, log_probs = self.session.draft(self.features, root, wanted)
         return DraftMarginals(ids[:deepest], log_probs[:deepest])
 
     def _commit(self, accepted: np.ndarray, output: TargetOutput) -> torch.Tensor:

@@ -12,8 +12,8 @@ import numpy as np
 
 from bastion.errors import UserError
 from bastion.latency import Calibration
-from bastion.trees import (AdaptiveBudget, Budget, DraftMarginals, DraftTree, FixedBudget, Graft, grow_beam, grow_best_first,
-                           grow_chain, grow_grafted, grow_static, width_shape)
+from bastion.trees import (AdaptiveBudget, Budget, DraftMarginals, DraftTree, FixedBudget, Graft, TreeShape, grow_beam,
+                           grow_best_first, grow_chain, grow_grafted, grow_static, width_shape)
 from bastion.trees.best_first import PAST_THE_STOP
 
 MARGINALS = 128
@@ -64,6 +64,13 @@ class LookupMethod(Method, Protocol):
         """Like `grow`, from both sources; no node lies deeper than `deepest`."""
 
 
+class DrawnMethod(Method, Protocol):
+    """A method whose trees have a fixed shape, so that children can be drawn as well as chosen."""
+
+    def shape(self, depth: int) -> TreeShape:
+        """The shape for a drafter of this depth."""
+
+
 class _Uncalibrated:
     """For methods whose trees do not depend on the device."""
 
@@ -103,6 +110,9 @@ class SinglePath(_Uncalibrated):
 
     def max_nodes(self, depth: int) -> int:
         return depth + 1
+
+    def shape(self, depth: int) -> TreeShape:
+        return width_shape([1] * max(depth, 1))
 
     def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
         return grow_chain(marginals, root)
@@ -237,10 +247,13 @@ class Widths(_Uncalibrated):
         return max(self.widths)
 
     def max_nodes(self, depth: int) -> int:
-        return width_shape(self.widths).nodes
+        return self.shape(depth).nodes
+
+    def shape(self, depth: int) -> TreeShape:
+        return width_shape(self.widths)
 
     def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
-        return grow_static(marginals, root, width_shape(self.widths), "widths")
+        return grow_static(marginals, root, self.shape(marginals.depth), "widths")
 
 
 @dataclass(frozen=True)
