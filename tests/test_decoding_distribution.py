@@ -23,7 +23,7 @@ TOKENS = 3
 PROMPT = [1, 4, 2, 0, 3]
 SHORT = [1, 0, 2]
 SAMPLINGS = [(1.0, 1.0, 0), (0.7, 0.8, 0), (1.4, 1.0, 3), (0.9, 0.85, 4)]
-METHODS = ["ar", "dflash", "ddtree:2", "ddtree:7", "bastion", "beam:4", "specinfer:2,1", "ngram:3", "bastion+ngram"]
+METHODS = ["ar", "dflash", "ddtree:2", "ddtree:7", "bastion", "beam:4", "specinfer:2,1", "sequoia:4", "ngram:3", "bastion+ngram"]
 
 Distribution = dict[tuple[int, ...], float]
 
@@ -131,6 +131,8 @@ def test_every_method_has_the_targets_distribution(pair, sampling):
         method = resolve_method(name)
         if name.startswith("bastion"):
             method = replace(method, calibration=tiny_calibration(pair), max_nodes_bound=6)
+        if name.startswith("sequoia"):
+            method = method.with_rates((0.5, 0.2, 0.1), pair.drafter.depth)
         found = emitted_distribution(pair, method, *sampling)
         assert total_variation(found, expected) < 1e-9, name
 

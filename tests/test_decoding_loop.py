@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from bastion.decoding import METHODS, Bastion, BestFirst, decode, resolve_method
-from bastion.decoding.methods import GraftedBastion
+from bastion.decoding.methods import GraftedBastion, Sequoia
 from bastion.errors import UserError
 from bastion.trees import FixedBudget
 from tests.tiny_pair import tiny_calibration, tiny_pair
 
 PROMPT = [1, 4, 2, 0, 3]
-METHOD_NAMES = ["ar", "dflash", "ddtree:1", "ddtree:7", "bastion", "beam:5", "specinfer:2,2,1", "ngram:6", "bastion+ngram"]
+METHOD_NAMES = ["ar", "dflash", "ddtree:1", "ddtree:7", "bastion", "beam:5", "specinfer:2,2,1", "sequoia:6", "ngram:6", "bastion+ngram"]
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +23,8 @@ def pair():
 
 def method_of(name, pair):
     adaptive = {"bastion": Bastion, "bastion+ngram": GraftedBastion}
+    if name.startswith("sequoia"):
+        return resolve_method(name).with_rates((0.5, 0.2, 0.1), pair.drafter.depth)
     return adaptive[name](calibration=tiny_calibration(pair)) if name in adaptive else name
 
 
@@ -73,9 +75,9 @@ def test_records_agree_with_one_another(pair, name):
 
 
 def test_trees_have_the_shape_their_method_names(pair):
-    shapes = {"ar": 1, "dflash": 4, "ddtree:1": 2, "ddtree:7": 8, "beam:5": 6, "specinfer:2,2,1": 11}
+    shapes = {"ar": 1, "dflash": 4, "ddtree:1": 2, "ddtree:7": 8, "beam:5": 6, "specinfer:2,2,1": 11, "sequoia:6": 7}
     for name, nodes in shapes.items():
-        steps = list(decode(pair, PROMPT, name, max_new_tokens=12))[1:]
+        steps = list(decode(pair, PROMPT, method_of(name, pair), max_new_tokens=12))[1:]
         assert {step.nodes for step in steps} == {nodes}, name
     sizes = {step.nodes for step in list(decode(pair, PROMPT, method_of("bastion", pair), max_new_tokens=40))[1:]}
     assert len(sizes) > 1 and max(sizes) <= 16
@@ -203,6 +205,8 @@ def test_a_context_that_fills_the_positions_ends_the_output(name, left):
         ({"acceptance": "multi-round", "method": "ngram:4", "temperature": 1.0}, "rule walk"),
         ({"acceptance": "block", "method": "specinfer:2,1", "temperature": 1.0}, "one path"),
         ({"method": "ngram:0"}, "ngram:16"),
+        ({"method": "sequoia"}, "sequoia:16"),
+        ({"method": Sequoia(200, rates=(0.5, 0.2))}, "fewer nodes"),
         ({"method": "specinfer"}, "specinfer:4,2,2,1"),
         ({"method": "specinfer:2,0"}, "specinfer:4,2,2,1"),
         ({"method": "specinfer:99,99,99"}, "8192"),
@@ -229,7 +233,7 @@ def test_bad_input_is_refused_before_anything_is_decoded(pair, arguments, words)
 
 
 def test_names_that_are_not_built_yet_say_so():
-    for name in ("sequoia:8", "eagle3:16", "small-lm:8"):
+    for name in ("eagle3:16", "small-lm:8"):
         assert name.partition(":")[0] in METHODS
         with pytest.raises(UserError, match="not built yet"):
             resolve_method(name)

@@ -49,7 +49,7 @@ def test_trees_and_paths_emit_the_greedy_ids(real_pair, prompt):
     plain = list(decode(real_pair, prompt, "ar", max_new_tokens=10, trace=False))
     ids = [token for step in plain for token in step.emitted]
     gaps = np.concatenate([step.top2_gaps for step in plain])
-    for method in ("dflash", "ddtree:16", "beam:16", "specinfer:3,2,1", "ngram:8"):
+    for method in ("dflash", "ddtree:16", "beam:16", "specinfer:3,2,1", "sequoia:16", "ngram:8"):
         steps = list(decode(real_pair, prompt, method, max_new_tokens=10, trace=False))
         found = [token for step in steps for token in step.emitted]
         differs = next((place for place, pair in enumerate(zip(found, ids)) if pair[0] != pair[1]), None)

@@ -66,6 +66,10 @@ def decode(
     )
     if method.drafts and pair.drafter is None:
         raise UserError(f"The method {method.name} needs a drafter and this pair has none; use ar, or load a drafter.")
+    if hasattr(method, "with_rates"):
+        from bastion.decoding.rates import find_or_make_rates
+
+        method = method.with_rates(method.rates or find_or_make_rates(pair, on_notice), pair.drafter.depth)
     rule = resolve_rule(acceptance, method, sampling)
     calibration = find_or_make_calibration(pair, method, on_notice)
     if calibration is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Literal, Protocol
 
 import numpy as np
@@ -13,7 +13,8 @@ import numpy as np
 from bastion.errors import UserError
 from bastion.latency import Calibration
 from bastion.trees import (AdaptiveBudget, Budget, DraftMarginals, DraftTree, FixedBudget, Graft, TreeShape, grow_beam,
-                           grow_best_first, grow_chain, grow_grafted, grow_static, width_shape)
+                           grow_best_first, grow_chain, grow_grafted, grow_static, sequoia_shape,
+                           width_shape)
 from bastion.trees.best_first import PAST_THE_STOP
 
 MARGINALS = 128
@@ -257,6 +258,41 @@ class Widths(_Uncalibrated):
 
 
 @dataclass(frozen=True)
+class Sequoia(_Uncalibrated):
+    """The static tree with the most expected tokens for the drafter's acceptance rates by rank, which
+    `decode` finds or measures (`with_rates`)."""
+
+    nodes: int
+    rates: tuple[float, ...] | None = None
+    levels: int = 1
+    name: str = "sequoia"
+    drafts: bool = True
+
+    def with_rates(self, rates: tuple[float, ...], depth: int) -> Sequoia:
+        """For a drafter of this depth and these rates, unless it has its own. Raises UserError when no such tree is."""
+        made = replace(self, rates=self.rates or rates, levels=depth + 1)
+        made.shape(depth)
+        return made
+
+    def marginals(self, trace: bool) -> int:
+        return _marginals_for(self.nodes + 1, trace)
+
+    def max_nodes(self, depth: int) -> int:
+        return self.nodes + 1
+
+    def shape(self, depth: int) -> TreeShape:
+        return _sequoia_shape(self.rates or (), self.nodes + 1, self.levels)
+
+    def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
+        return grow_static(marginals, root, self.shape(marginals.depth), "fixed budget")
+
+
+@cache
+def _sequoia_shape(rates: tuple[float, ...], nodes: int, levels: int) -> TreeShape:
+    return sequoia_shape(rates, nodes, levels)
+
+
+@dataclass(frozen=True)
 class MethodEntry:
     """A name in the registry. `build` takes the text behind the colon (None without one)."""
 
@@ -290,6 +326,11 @@ def _lookup(argument: str | None) -> Method:
     return Lookup(count, name=f"ngram:{count}")
 
 
+def _sequoia(argument: str | None) -> Method:
+    count = _count("sequoia", argument)
+    return Sequoia(count, name=f"sequoia:{count}")
+
+
 def _specinfer(argument: str | None) -> Method:
     parts = (argument or "").split(",")
     if not all(re.fullmatch(r"\d{1,3}", part.strip()) and int(part) for part in parts):
@@ -317,7 +358,7 @@ METHODS: dict[str, MethodEntry] = {
     "bastion+ngram": MethodEntry("bastion with looked-up continuations as further candidates", _plain(GraftedBastion())),
     "ddtree": MethodEntry("best-first tree of N nodes beside the root", _ddtree, "N"),
     "beam": MethodEntry("level-wise beam of N nodes beside the root", _beam, "N"),
-    "sequoia": MethodEntry("static tree from measured acceptance rates", None, "N"),
+    "sequoia": MethodEntry("static tree of N nodes from measured acceptance rates", _sequoia, "N"),
     "specinfer": MethodEntry("static expansion widths per depth", _specinfer, "a,b,c"),
     "eagle3": MethodEntry("EAGLE-3 dynamic tree", None, "N"),
     "small-lm": MethodEntry("a small language model drafts", None, "N"),

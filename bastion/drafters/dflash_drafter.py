@@ -20,7 +20,8 @@ GROWTH_FILE = "growth.json"
 
 
 class DFlashDrafter:
-    """`depth_temperatures` [depth] divide the logits of each depth before they grow a tree.
+    """`depth_temperatures` [depth] divide the logits of each depth before they grow a tree;
+    `acceptance_rates` by rank are what static trees are built from, None when they were not measured.
 
     The drafter runs in the number type of `model`, whatever the target's: what it proposes decides
     how fast the answer comes and never which.
@@ -28,7 +29,9 @@ class DFlashDrafter:
 
     kind = "dflash"
 
-    def __init__(self, model: DFlashDraftModel, target: Target, depth_temperatures: tuple[float, ...]):
+    def __init__(self, model: DFlashDraftModel, target: Target, depth_temperatures: tuple[float, ...],
+                 acceptance_rates: tuple[float, ...] | None = None):
+        self.acceptance_rates = acceptance_rates
         self.model = model
         self.target = target
         self.dtype = model.norm.weight.dtype
@@ -77,7 +80,7 @@ def load_dflash(folder: Path, target: Target) -> DFlashDrafter:
     _read_weights(model, folder)
     dtype = drafting_dtype(target, stored=model.norm.weight.dtype)
     model = quicken(model.to(target.device, dtype).eval().requires_grad_(False))
-    return DFlashDrafter(model, target, read_depth_temperatures(folder, config.depth))
+    return DFlashDrafter(model, target, read_depth_temperatures(folder, config.depth), read_acceptance_rates(folder))
 
 
 def drafting_dtype(target: Target, stored: torch.dtype) -> torch.dtype:
@@ -113,15 +116,33 @@ def check_fit(config: DFlashConfig, target: Target) -> None:
         )
 
 
-def read_depth_temperatures(folder: Path, depth: int) -> tuple[float, ...]:
-    """`depth_temperatures` of growth.json, one per drafted depth; ones when the file is absent."""
+def _growth_numbers(folder: Path, key: str) -> tuple[float, ...] | None:
+    """A list of growth.json; None when the file or the key is absent, empty when it holds anything else."""
     file = folder / GROWTH_FILE
     if not file.exists():
-        return (1.0,) * depth
+        return None
     try:
-        values = tuple(float(value) for value in json.loads(file.read_text(encoding="utf-8"))["depth_temperatures"])
-    except (OSError, ValueError, KeyError, TypeError):
-        values = ()
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return None if key not in found.keys() else tuple(float(value) for value in found[key])
+    except (OSError, ValueError, TypeError, AttributeError):
+        return ()
+
+
+def read_acceptance_rates(folder: Path) -> tuple[float, ...] | None:
+    """`acceptance_rates` of growth.json, by rank from the most probable on; None when there are none."""
+    rates = _growth_numbers(folder, "acceptance_rates")
+    if rates is not None and not (rates and all(rate >= 0 for rate in rates) and sum(rates) <= 1 + 1e-6):
+        raise UserError(f"{folder / GROWTH_FILE} must hold acceptance_rates of 0 or more that add up to 1 at most; "
+                        "mend them or delete them.")
+    return rates
+
+
+def read_depth_temperatures(folder: Path, depth: int) -> tuple[float, ...]:
+    """`depth_temperatures` of growth.json, one per drafted depth; ones when there are none."""
+    file = folder / GROWTH_FILE
+    values = _growth_numbers(folder, "depth_temperatures")
+    if values is None:
+        return (1.0,) * depth
     if len(values) != depth or not all(0 < value < float("inf") for value in values):
         raise UserError(f"{file} must hold {depth} positive depth_temperatures; mend it or delete it.")
     return values
