@@ -14,6 +14,7 @@ HEIGHT = 96   # pixels: the same with the buttons and with the progress, so that
 POLL_SECONDS = 0.5
 QUICK, FULL = "quick", "full"
 DTYPES = {"auto": "as Explore decodes", "float32": "float32", "bfloat16": "bfloat16"}
+SIZE, DTYPE = "latency-size", "latency-dtype"
 WATCHED, MADE = "latency-watched", "latency-made"
 
 
@@ -69,17 +70,17 @@ def _progress(view: JobView) -> None:
 
 def _controls(view: JobView | None) -> None:
     row = st.container(horizontal=True, vertical_alignment="bottom")
-    size = row.segmented_control("Thoroughness", [QUICK, FULL], default=QUICK, required=True, key="latency-size",
-                                 persist_state="session", label_visibility="collapsed")
-    dtype = row.selectbox("Number type", list(DTYPES), format_func=DTYPES.get, key="latency-dtype", persist_state="session",
-                          label_visibility="collapsed", width=190)
-    row.button("Calibrate", type="primary", on_click=_start, args=(size == QUICK, dtype), key="latency-start")
+    row.segmented_control("Thoroughness", [QUICK, FULL], default=QUICK, required=True, key=SIZE,
+                          persist_state="session", label_visibility="collapsed")
+    row.selectbox("Number type", list(DTYPES), format_func=DTYPES.get, key=DTYPE, persist_state="session",
+                  label_visibility="collapsed", width=190)
+    row.button("Calibrate", type="primary", on_click=_start, key="latency-start")
     st.caption(_ending(view) + "Times the default pair: quick takes under a minute, full about three. Decodes on this "
                "device wait meanwhile; leave the machine otherwise idle, for times that mean something.")
 
 
-def _start(quick: bool, dtype: str) -> None:
-    start(CalibrationRequest(PairChoice(dtype=dtype), quick))
+def _start() -> None:
+    start(CalibrationRequest(PairChoice(dtype=st.session_state[DTYPE]), st.session_state[SIZE] == QUICK))
 
 
 def _ending(view: JobView | None) -> str:
