@@ -21,8 +21,8 @@ Outcome = Literal["emitted", "walked"]
 CLUSTERS = 5
 """Prompts or runs from which on the bootstrap draws them, and not steps."""
 
-UNIT_WORDS = {"prompt": "whole prompts resampled, with all runs of a prompt together", "run": "whole runs resampled",
-              "step": "steps resampled one by one, which takes steps of one run for independent"}
+UNIT_WORDS = {"prompt": "prompts resampled, all their steps together", "run": "runs resampled, all their steps together",
+              "step": "steps resampled as if independent"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

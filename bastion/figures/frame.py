@@ -37,7 +37,7 @@ def house_figure(title: str, caption: str, x: str, y: str, dark: bool) -> go.Fig
                "yref": "container", "yanchor": "top", "pad": {"t": 14}},
         legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
         annotations=[{"text": caption, "x": 0, "xref": "paper", "y": 0, "yref": "paper", "yshift": -62, "showarrow": False,
-                      "xanchor": "left", "yanchor": "middle", "font": {"size": 11, "color": shade(ink, 0.62)}}])
+                      "xanchor": "left", "yanchor": "middle", "align": "left", "font": {"size": 11, "color": shade(ink, 0.62)}}])
     figure.update_xaxes(title_text=x, showgrid=False, **axis)
     figure.update_yaxes(title_text=y, gridcolor=hair, rangemode="tozero", **axis)
     return figure

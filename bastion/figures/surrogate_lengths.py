@@ -11,8 +11,9 @@ import plotly.graph_objects as go
 
 from bastion.analysis.surrogate_clipping import Clipping
 from bastion.figures import numbers
-from bastion.figures.frame import house_figure, ink_colour, shade
+from bastion.figures.frame import ink_colour, shade
 from bastion.figures.palette import ACCEPTED, BONUS, REJECTED
+from bastion.figures.surrogate_frame import captioned_figure
 
 
 def lengths_figure(found: Clipping, dark: bool = False) -> go.Figure:
@@ -20,13 +21,13 @@ def lengths_figure(found: Clipping, dark: bool = False) -> go.Figure:
     share = found.clipped_steps / found.steps if found.steps else None
     title = (f"{numbers.percent(share)} of the steps stop at the drafter's depth" if found.clipped_steps
              else "No step is cut short by the drafter's depth")
-    caption = f"Measured: tau {numbers.significant(found.tau)} over {numbers.count(found.steps)} steps.<br>{stranded_words(found)}"
-    figure = house_figure(title, caption, "acceptance length, tokens a step", "steps", dark)
+    caption = f"Measured: tau {numbers.significant(found.tau)} over {numbers.count(found.steps)} steps. {stranded_words(found)}"
+    figure = captioned_figure(title, caption, "acceptance length, tokens a step", "steps", dark)
     for name, height, colour in (("ended before", found.ended, REJECTED), ("at the drafter's depth", found.clipped, ACCEPTED)):
         figure.add_bar(x=found.length, y=height, name=name, marker={"color": colour, "line": {"width": 0}},
                        text=[numbers.count(int(h)) if h and colour == ACCEPTED else "" for h in height], textposition="outside",
                        customdata=[numbers.count(int(h)) for h in height], hovertemplate="%{x} tokens: %{customdata} steps<extra>" + name + "</extra>")
-    figure.update_layout(barmode="stack", bargap=0.25, showlegend=bool(found.clipped_steps), margin={"b": 92}, height=340)
+    figure.update_layout(barmode="stack", bargap=0.25, showlegend=bool(found.clipped_steps))
     figure.update_xaxes(dtick=1)
     return figure
 
@@ -50,10 +51,10 @@ def groups_figure(table: pd.DataFrame, by: str, outcome: str, dark: bool = False
     names = [html.escape(str(name)) for name in table["group"]]
     widest = table.loc[table["bias"].abs().idxmax()]
     over = "over" if widest["bias"] > 0 else "under"
-    title = f"{html.escape(str(widest['group']))} is {over}-estimated most, by {numbers.significant(abs(widest['bias']), 2)} tokens a step"
+    title = f"{widest['group']} is {over}-estimated most, by {numbers.significant(abs(widest['bias']), 2)} tokens a step"
     if len(table) == 1:
         title = f"{over.capitalize()}-estimated by {numbers.significant(abs(widest['bias']), 2)} tokens a step"
-    figure = house_figure(title, "Measured means over steps. Right: steps and Pearson of the group.", "tokens a step", "", dark)
+    figure = captioned_figure(title, "Measured means over steps. Right: steps and Pearson of the group.", "tokens a step", "", dark, 180 + 30 * len(table))
     rows = np.arange(len(table))[::-1]
     mean, outcomes = table["mean_surrogate"].to_numpy(), table[f"mean_{outcome}"].to_numpy()
     for place, row in enumerate(rows):
@@ -72,5 +73,4 @@ def groups_figure(table: pd.DataFrame, by: str, outcome: str, dark: bool = False
     figure.update_xaxes(range=[0, top * 1.25])
     figure.update_yaxes(tickvals=rows, ticktext=names, range=[-0.6, len(table) - 0.4], gridcolor="rgba(0,0,0,0)", rangemode="normal",
                         automargin=True, ticks="", showline=False)
-    figure.update_layout(height=180 + 30 * len(table))
     return figure

@@ -12,8 +12,9 @@ import plotly.graph_objects as go
 
 from bastion.analysis.reliability import Reliability
 from bastion.figures import numbers
-from bastion.figures.frame import from_zero, house_figure, ink_colour, shade
+from bastion.figures.frame import from_zero, ink_colour, shade
 from bastion.figures.palette import ACCEPTED, REJECTED
+from bastion.figures.surrogate_frame import captioned_figure
 
 COLUMNS = 4
 SEEN = "Measured where every token before was accepted; the marginal itself does not know those tokens."
@@ -27,13 +28,12 @@ def reliability_figure(tables: Mapping[object, Reliability], group: str, title: 
     names = list(tables)
     columns = min(COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
-    figure = house_figure(title, f"{SEEN}<br>Bars: 95 % Wilson intervals. Area of a point: pairs in its bin. Dashed: confidence comes true.",
-                          "", "", dark)
+    figure = captioned_figure(title, f"{SEEN} Bars: 95 % Wilson intervals. Larger points: more pairs in the bin. Dashed: confidence comes true.",
+                          "", "", dark, 190 * rows + 140)
     figure.update_layout(xaxis={"visible": False}, yaxis={"visible": False})
     ink, hair = ink_colour(dark), shade(ink_colour(dark), 0.13)
     gap_x, gap_y = 0.045, 0.24 / rows
     wide, tall = (1 - gap_x * (columns - 1)) / columns, (1 - gap_y * (rows - 1)) / rows
-    most = max(int(t.count.max()) for t in tables.values())
     for place, name in enumerate(names):
         row, column = divmod(place, columns)
         left, top = column * (wide + gap_x), 1 - row * (tall + gap_y)
@@ -50,7 +50,7 @@ def reliability_figure(tables: Mapping[object, Reliability], group: str, title: 
         value = table.agreement[held]
         figure.add_scatter(
             x=table.confidence[held], y=value, mode="markers",
-            marker={"color": ACCEPTED, "size": 4 + 10 * np.sqrt(table.count[held] / most), "opacity": 0.9, "line": {"width": 0}},
+            marker={"color": ACCEPTED, "size": 3.5 + 2 * np.log10(table.count[held]), "opacity": 0.9, "line": {"width": 0}},
             error_y={"type": "data", "symmetric": False, "array": table.agreement_high[held] - value, "arrayminus": value - table.agreement_low[held],
                      "color": shade(ACCEPTED, 0.5), "thickness": 1.1, "width": 0},
             customdata=[f"said {numbers.probability(c)}, agreed {numbers.probability(a)} of {numbers.count(int(n))}"
@@ -58,13 +58,12 @@ def reliability_figure(tables: Mapping[object, Reliability], group: str, title: 
             hovertemplate="%{customdata}<extra></extra>", **at)
         figure.add_annotation(text=f"{group} {html.escape(str(name))}", x=left, y=top, xref="paper", yref="paper", xanchor="left", yanchor="bottom",
                               showarrow=False, font={"size": 12})
-        figure.add_annotation(text=f"ECE {_error(table.error)}", x=left + wide, y=top, xref="paper", yref="paper", xanchor="right",
-                              yanchor="bottom", showarrow=False, font={"size": 11, "color": shade(ink, 0.62)})
-    height = 190 * rows + 170
+        figure.add_annotation(text=f"ECE {_error(table.error)}", x=left + wide, y=max(top - tall, 0.0), xref="paper", yref="paper", xanchor="right",
+                              yanchor="bottom", yshift=8, showarrow=False, font={"size": 10, "color": shade(ink, 0.62)})
     figure.add_annotation(text="confidence (recorded marginal)", x=0.5, y=0, xref="paper", yref="paper", yshift=-34, showarrow=False, font={"size": 12})
     figure.add_annotation(text="agreement", x=0, y=0.5, xref="paper", yref="paper", xshift=-42, textangle=-90, showarrow=False, font={"size": 12})
-    figure.layout.annotations[0].update(yshift=-70)
-    figure.update_layout(height=height, margin={"t": 76, "b": 100, "l": 60})
+    figure.layout.annotations[0].update(yshift=-58)
+    figure.update_layout(height=figure.layout.height + 8, margin={"t": 76, "b": figure.layout.margin.b + 8, "l": 60})
     return figure
 
 
@@ -77,7 +76,7 @@ def agreement_figure(tables: Mapping[object, Reliability], group: str, title: st
     from bastion.analysis.reliability import wilson
 
     low, high = wilson(agreement * counts, np.array(counts))
-    figure = house_figure(title, "Measured: solid, with 95 % Wilson intervals. What the drafter said: dashed.", group, "share of pairs", dark)
+    figure = captioned_figure(title, "Measured: solid, with 95 % Wilson intervals. What the drafter said: dashed.", group, "share of pairs", dark)
     figure.add_scatter(x=names, y=confidence, mode="lines+markers", name="mean confidence", line={"color": REJECTED, "dash": "dash", "width": 1.8},
                        marker={"symbol": "diamond-open", "size": 8},
                        customdata=[numbers.probability(v) for v in confidence], hovertemplate=group + " %{x}: said %{customdata}<extra></extra>")

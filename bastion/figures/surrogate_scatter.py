@@ -12,8 +12,9 @@ from plotly.colors import sample_colorscale
 
 from bastion.analysis.surrogate_correlation import PUBLISHED_PEARSON, Correlation, Estimate
 from bastion.figures import numbers
-from bastion.figures.frame import house_figure, ink_colour, shade
+from bastion.figures.frame import ink_colour, shade
 from bastion.figures.palette import ACCEPTED, BONUS, GROUND, REJECTED, method_colour
+from bastion.figures.surrogate_frame import captioned_figure
 
 DENSE = 400
 """Steps from which on the scatter is drawn as hexagons."""
@@ -36,17 +37,16 @@ def scatter_figure(frame: pd.DataFrame, found: Correlation | None, outcome: str 
     title = (f"Surrogate and outcome: Pearson {_correlation(found.pearson.value)} over {numbers.count(found.steps)} steps"
              if found else "Surrogate and outcome of each step")
     dense = len(frame) >= DENSE
-    caption = "Measured. Line: the estimate comes true on average where points lie evenly about it.<br>" + (
-        "Each hexagon is shaded by the steps in it; rows are whole tokens." if dense
+    caption = "Measured. Dashed: S(n) equals the outcome. " + (
+        "Each hexagon is shaded by the steps in it; its row is a whole number of tokens." if dense
         else "Points are moved a little up or down so that none hides another; hover for exact values.")
-    figure = house_figure(title, caption, "surrogate S(n), tokens expected", OUTCOMES[outcome], dark)
+    figure = captioned_figure(title, caption, "surrogate S(n), tokens expected", OUTCOMES[outcome], dark, 390)
     top = float(max(frame["surrogate"].max(), frame[outcome].max())) + 0.5
     (_hexagons if dense else _points)(figure, frame, outcome, dark)
     figure.add_scatter(x=[1, top], y=[1, top], mode="lines", hoverinfo="skip", showlegend=False,
                        line={"color": shade(ink_colour(dark), 0.55), "width": 1.2, "dash": "dash"})
     figure.update_xaxes(range=[0.6, float(frame["surrogate"].max()) + 0.4])
     figure.update_yaxes(range=[0.3, float(frame[outcome].max()) + 0.7], dtick=1)
-    figure.update_layout(height=400, margin={"b": 92})
     return figure
 
 
@@ -72,11 +72,11 @@ def _hexagons(figure: go.Figure, frame: pd.DataFrame, outcome: str, dark: bool) 
     most = max(float(level.max()), 1e-9)
     colours = sample_colorscale(scale, [min(float(v) / most, 1.0) for v in level])
     half, third = width / 2, 1 / 3
-    for place, colour in enumerate(colours):
-        corners = [(0, 2 * third), (half, third), (half, -third), (0, -2 * third), (-half, -third), (-half, third)]
-        path = "M" + "L".join(f"{cx[place] + dx:.6f},{cy[place] + dy:.6f}" for dx, dy in corners) + "Z"
-        figure.add_shape(type="path", path=path, fillcolor=colour, line={"width": 0.5, "color": GROUND["dark" if dark else "light"]},
-                         layer="below")
+    corners = [(0, 2 * third), (half, third), (half, -third), (0, -2 * third), (-half, -third), (-half, third)]
+    edge = {"width": 0.5, "color": GROUND["dark" if dark else "light"]}
+    figure.update_layout(shapes=[
+        {"type": "path", "path": "M" + "L".join(f"{cx[place] + dx:.6f},{cy[place] + dy:.6f}" for dx, dy in corners) + "Z",
+         "fillcolor": colour, "line": edge, "layer": "between"} for place, colour in enumerate(colours)])
     marks = [10.0 ** power for power in range(int(most) + 1)] + ([float(counts.max())] if most % 1 > 0.15 else [])
     figure.add_scatter(
         x=cx, y=cy, mode="markers", showlegend=False, customdata=[numbers.count(int(c)) for c in counts],
@@ -106,8 +106,8 @@ def correlation_figure(rows: Sequence[tuple[str, Correlation]], note: str, dark:
     """
     low, high = PUBLISHED_PEARSON
     first = rows[0][1].pearson
-    figure = house_figure(title or _claim(first), f"Measured, with 95 % bootstrap intervals: {note}.<br>Band: the published claim for "
-                          f"Pearson, {low} to {high} (BASTION, arXiv 2605.29727).", "correlation", "", dark)
+    figure = captioned_figure(title or _claim(first), f"Measured, with 95 % bootstrap intervals: {note}. Band: the published claim "
+                              f"for Pearson, {low} to {high} (BASTION, arXiv 2605.29727).", "correlation", "", dark, 195 + 44 * len(rows))
     figure.add_vrect(low, high, fillcolor=shade(BONUS, 0.22), line_width=0, layer="below")
     for name, colour, symbol, shift in (("Pearson", ACCEPTED, "circle", 0.14), ("Spearman", REJECTED, "diamond-open", -0.14)):
         estimates = [getattr(found, name.lower()) for _, found in rows]
@@ -125,7 +125,6 @@ def correlation_figure(rows: Sequence[tuple[str, Correlation]], note: str, dark:
     figure.update_xaxes(range=[least, 1.0], dtick=0.2)
     figure.update_yaxes(tickvals=[len(rows) - 1 - place for place in range(len(rows))], ticktext=[_escaped(name) for name, _ in rows],
                         range=[-0.6, len(rows) - 0.4], gridcolor="rgba(0,0,0,0)", rangemode="normal", automargin=True, ticks="", showline=False)
-    figure.update_layout(height=210 + 44 * len(rows), margin={"b": 92})
     return figure
 
 

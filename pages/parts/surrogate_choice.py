@@ -15,7 +15,7 @@ from pages.parts.sidebar import when
 RUNS = "surrogate-runs"        # in the address
 REMEMBERED, PICKED, TAKE = "surrogate-remembered", "surrogate-picked", "surrogate-take"
 NEWEST = 20
-UNITS = {"auto": "as fits", "prompt": "prompts", "run": "runs", "step": "steps"}
+UNITS = {"auto": "automatic", "prompt": "prompts", "run": "runs", "step": "steps"}
 OUTCOMES = {"emitted": "emitted tokens", "walked": "accepted path"}
 
 
@@ -94,7 +94,7 @@ def filter_runs(evidence: Sequence[RunEvidence]) -> list[RunEvidence]:
 
 def judging(evidence: Sequence[RunEvidence]) -> Judging:
     """The three switches over the scatter. `evidence`: what is left after filtering."""
-    row = st.container(horizontal=True, vertical_alignment="bottom", gap="large")
+    row = st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
     outcome = row.segmented_control("Outcome", list(OUTCOMES), default="emitted", key="surrogate-outcome", bind="query-params",
                                     format_func=OUTCOMES.get, required=True,
                                     help="S(n) estimates the nodes of the accepted path, root included. A step emits as many tokens, "

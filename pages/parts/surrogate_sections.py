@@ -18,6 +18,7 @@ from pages.parts.chart import chart, dark
 from pages.parts.text import plain
 
 WORST = 8
+METRIC_WIDTH = 176  # pixels: five in a row on a wide page, wrapped on a narrow one
 
 
 def headline(report: SurrogateReport) -> None:
@@ -28,11 +29,13 @@ def headline(report: SurrogateReport) -> None:
         ("Steps", numbers.count(len(report.frame)), f"of {numbers.count(report.frame['run'].nunique())} runs", GLOSSARY["surrogate"]),
         ("Pearson", _correlation(found and found.pearson), _interval(found and found.pearson, spread), GLOSSARY["Pearson"]),
         ("Spearman", _correlation(found and found.spearman), _interval(found and found.spearman, spread), GLOSSARY["Spearman"]),
-        ("Bias, tokens a step", _signed(report.bias), "S(n) less the outcome", "Mean of S(n) minus the outcome: above 0 the drafter promises too much."),
+        ("Bias", _signed(report.bias), "tokens a step", "Mean of S(n) minus the outcome: above 0 the drafter promises too much."),
         ("Calibration error", numbers.significant(first.error, 2), f"{numbers.count(first.total)} first choices", GLOSSARY["calibration error"]))
-    for column, (label, value, note, words) in zip(st.columns(len(cells)), cells):
-        column.metric(label, value, help=words)
-        column.caption(note)
+    row = st.container(horizontal=True, gap="medium")
+    for label, value, note, words in cells:
+        with row.container(gap=None, width=METRIC_WIDTH):
+            st.metric(label, value, help=words)
+            st.caption(note)
 
 
 def scatter(report: SurrogateReport) -> None:
@@ -47,8 +50,7 @@ def scatter(report: SurrogateReport) -> None:
     table = pd.DataFrame([{"kind": kind, "value": e.value, "low": e.low, "high": e.high, "steps": found.steps, "unit": report.unit,
                            "clusters": found.clusters, "resamples": found.resamples}
                           for kind, e in (("pearson", found.pearson), ("spearman", found.spearman))])
-    chart(correlation_figure([("these steps", found)], note.replace("; ", ";<br>", 1) if len(note) > 90 else note, dark()), table,
-          "surrogate-correlation")
+    chart(correlation_figure([("these steps", found)], note, dark()), table, "surrogate-correlation")
 
 
 def reliability(report: SurrogateReport) -> None:
@@ -107,6 +109,9 @@ def groups(report: SurrogateReport) -> None:
 def worst_steps(report: SurrogateReport) -> None:
     """Both ends of the error, each row a link to its step in Explore."""
     st.subheader("Where it was most wrong", anchor=False, help="S(n) minus the accepted path, in tokens. A link opens the step in Explore.")
+    st.html("""<style>.st-key-surrogate-over a, .st-key-surrogate-under a {padding: 0.1rem 0; background: transparent}
+[class*=st-key-surrogate-] a p {text-decoration: underline; text-underline-offset: 3px; text-decoration-thickness: 1px}
+.st-key-surrogate-over p, .st-key-surrogate-under p {font-size: 0.9rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis}</style>""")
     over, under = worst(report.frame, WORST)
     for words, rows, name in (("Promised most too much", over, "over"), ("Promised most too little", under, "under")):
         with st.container(key=f"surrogate-{name}", gap=None):
@@ -114,7 +119,7 @@ def worst_steps(report: SurrogateReport) -> None:
             if rows.empty:
                 st.caption("No step of this kind.")
                 continue
-            _row(("step in Explore", "S(n)", "accepted", "error", "nodes", "the step wrote"), head=True)
+            _row(("step in Explore", "S(n)", "gave", "error", "nodes", "the step wrote"), head=True)
             for row in rows.itertuples():
                 _row((row, numbers.significant(row.surrogate), numbers.count(row.walked), _signed(row.error), numbers.count(row.nodes),
                       plain(row.text, 44)))
@@ -124,15 +129,15 @@ def worst_steps(report: SurrogateReport) -> None:
 
 
 def _row(cells: tuple, head: bool = False) -> None:
-    columns = st.columns([3.2, 0.8, 1, 0.9, 0.8, 4], vertical_alignment="center", gap="small")
+    columns = st.columns([3, 1, 1, 1, 1, 4], vertical_alignment="center", gap="small")
     for place, (column, cell) in enumerate(zip(columns, cells)):
         if head:
             column.caption(cell)
         elif place:
             column.markdown(cell or "(nothing)")
         else:
-            column.page_link("pages/explore.py", label=plain(f"step {cell.step}, {cell.method} {cell.prompt_set}".strip(), 34),
-                             query_params={"run": cell.run, "step": str(cell.step)}, help=plain(f"Run {cell.run}"))
+            column.page_link("pages/explore.py", label=plain(f"step {cell.step}, {cell.method}", 34),
+                             query_params={"run": cell.run, "step": str(cell.step)}, help=plain(f"Run {cell.run} {cell.prompt_set}".strip()))
 
 
 def _all_steps(report: SurrogateReport) -> pd.DataFrame:

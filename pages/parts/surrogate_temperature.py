@@ -5,13 +5,15 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from bastion.analysis.surrogate_report import UNIT_WORDS, Unit
+from bastion.analysis.surrogate_report import Unit
 from bastion.analysis.temperature_report import TemperatureReport, regrown_by_method
 from bastion.figures import numbers
 from bastion.figures.glossary import GLOSSARY
 from bastion.figures.surrogate_scatter import correlation_figure
 from bastion.figures.surrogate_temperature import errors_figure, nodes_figure, temperatures_figure
 from pages.parts.chart import chart, dark
+
+SHORT_WORDS = {"prompt": "prompts resampled", "run": "runs resampled", "step": "steps resampled"}
 
 
 def temperature_section(report: TemperatureReport | None, unit: Unit) -> None:
@@ -25,14 +27,11 @@ def temperature_section(report: TemperatureReport | None, unit: Unit) -> None:
     found = report.fitted
     table = pd.DataFrame({"depth": range(1, len(found.temperature) + 1), "temperature": found.temperature, "fitted": found.fitted,
                           "outcomes": found.outcomes, "nll_before": found.nll_before, "nll_after": found.nll_after})
-    left, right = st.columns(2)
-    with left:
-        chart(temperatures_figure(found, report.how, dark()), table, "surrogate-temperatures")
-    with right:
-        if report.depths_before:
-            errors = pd.DataFrame([{"depth": d, "count": t.total, "ece_before": t.error, "ece_after": report.depths_after[d].error}
-                                   for d, t in report.depths_before.items()])
-            chart(errors_figure(report.depths_before, report.depths_after, dark()), errors, "surrogate-errors")
+    chart(temperatures_figure(found, report.how, dark()), table, "surrogate-temperatures")
+    if report.depths_before:
+        errors = pd.DataFrame([{"depth": d, "count": t.total, "ece_before": t.error, "ece_after": report.depths_after[d].error}
+                               for d, t in report.depths_before.items()])
+        chart(errors_figure(report.depths_before, report.depths_after, dark()), errors, "surrogate-errors")
     _correlations(report, unit)
     _budget(report)
 
@@ -47,7 +46,7 @@ def _correlations(report: TemperatureReport, unit: Unit) -> None:
              else f"The correlation stays at {after.pearson.value:.2f}")
     table = pd.DataFrame([{"when": when, "kind": kind, "value": e.value, "low": e.low, "high": e.high, "steps": c.steps, "clusters": c.clusters}
                           for when, c in (("before", before), ("after", after)) for kind, e in (("pearson", c.pearson), ("spearman", c.spearman))])
-    chart(correlation_figure([("before", before), ("after", after)], f"the same trees scored twice;<br>{UNIT_WORDS[unit]}", dark(), title),
+    chart(correlation_figure([("before", before), ("after", after)], SHORT_WORDS[unit], dark(), title),
           table, "surrogate-before-after")
 
 
@@ -67,9 +66,9 @@ def _budget(report: TemperatureReport) -> None:
         "accepted": st.column_config.NumberColumn("accepted"),
         "accepted_held": st.column_config.NumberColumn("still held", help="Accepted tokens that the regrown trees hold"),
         "tokens_before": st.column_config.NumberColumn("tokens"),
-        "tokens_after_at_least": st.column_config.NumberColumn("tokens after, at least"),
-        "predicted_tokens_per_second_before": st.column_config.NumberColumn("tokens/s, predicted", format="%.1f"),
-        "predicted_tokens_per_second_after_at_least": st.column_config.NumberColumn("tokens/s after, predicted", format="%.1f")})
+        "tokens_after_at_least": st.column_config.NumberColumn("after, at least"),
+        "predicted_tokens_per_second_before": st.column_config.NumberColumn("predicted tokens/s", format="%.1f"),
+        "predicted_tokens_per_second_after_at_least": st.column_config.NumberColumn("after, predicted", format="%.1f")})
     words = ["Counterfactual: each judged tree is grown again by its own rule and its own predicted times; a fixed size keeps its size. ",
              "Tokens after are a lower bound: the target was never asked beyond its known tokens. "]
     if report.irreproducible:
