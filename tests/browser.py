@@ -55,7 +55,7 @@ class StudioServer:
         environment = {**os.environ, "BASTION_HOME": str(self.home), "PYTHONPATH": str(ROOT)}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "streamlit", "run", self.script, "--server.port", str(self.port),
+                [self.interpreter(), "-m", "streamlit", "run", self.script, "--server.port", str(self.port),
                  "--server.headless", "true"],
                 cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         for _ in range(600):
@@ -68,6 +68,9 @@ class StudioServer:
                 time.sleep(0.1)
         self.kill()
         pytest.fail(f"The server did not start:\n{self.log.read_text()[-3000:]}")
+
+    def interpreter(self) -> str:
+        return sys.executable
 
     def kill(self) -> None:
         """SIGKILL: nothing gets to tidy up."""
