@@ -1,7 +1,8 @@
-"""`bastion runs`: list, show, export, import and delete recorded runs. Needs no torch."""
+"""`bastion runs`: list, show, name, export, import, delete and restore recorded runs. Needs no torch."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bastion.errors import UserError
 @json_option
 @click.pass_context
 def runs(context: click.Context, json_file: str | None) -> None:
-    """List, show, export, import and delete recorded runs."""
+    """List, show, name, export, import, delete and restore recorded runs."""
     if context.invoked_subcommand is None:
         _list(json_file)
 
@@ -76,30 +77,91 @@ def graph(run_id: str, step: int, file: str) -> None:
     click.echo(f"Step {step} of run {run_id} is in {file}")
 
 
+@runs.command()
+@click.argument("run_id")
+@click.argument("file")
+@click.option("--step", type=click.IntRange(min=0), help="Open at this step; the first one otherwise.")
+def html(run_id: str, file: str, step: int | None) -> None:
+    """Write the run to FILE as one HTML page with its tree stepper, which needs no network."""
+    from bastion.figures.html_export import run_html
+    from bastion.figures.numbers import storage
+
+    run = _store().open(run_id)
+    if step is not None and step >= len(run.steps):
+        raise UserError(f"Run {run_id} has steps 0 to {len(run.steps) - 1}; there is no step {step}.")
+    page = run_html(run, step).encode("utf-8")
+    _write_whole(Path(file), page)
+    click.echo(f"Run {run_id} is in {file}, {storage(len(page))}")
+
+
+@runs.command()
+@click.argument("run_id")
+@click.argument("title")
+def rename(run_id: str, title: str) -> None:
+    """Give the run the title TITLE."""
+    _store().rename(run_id, title)
+    click.echo(f"Run {run_id} has a new title")
+
+
+@runs.command()
+@click.argument("run_id")
+@click.argument("text")
+def note(run_id: str, text: str) -> None:
+    """Keep TEXT as the run's note; an empty one ("") takes it away."""
+    _store().note(run_id, text)
+    click.echo(f"Run {run_id} has {'a new' if text.strip() else 'no'} note")
+
+
 @runs.command("import")
 @click.argument("file")
 @json_option
 def import_run(file: str, json_file: str | None) -> None:
-    """Check the zip FILE and add its run; nothing in it is executed."""
+    """Check the zip FILE and add its run or runs; nothing in it is executed."""
     check_json_file(json_file)
     if not Path(file).is_file():
         raise UserError(f"There is no file {file}: give a zip that `runs export` wrote.")
-    run_id = _store().import_zip(file)
+    ids = _store().import_zips(file)
     if json_file != "-":
-        click.echo(f"Run {run_id} was added")
+        for run_id in ids:
+            click.echo(f"Run {run_id} was added")
+    write_json({"id": ids[0]} if len(ids) == 1 else {"ids": ids}, json_file)
+
+
+@runs.command()
+@click.argument("run_id")
+@click.option("--now", is_flag=True, help="Remove it for good; it cannot be restored.")
+@json_option
+def delete(run_id: str, now: bool, json_file: str | None) -> None:
+    """Delete one run. `runs restore` brings it back for some days, unless --now."""
+    from bastion.records.trash import KEPT_DAYS
+
+    check_json_file(json_file)
+    if now:
+        _store().delete(run_id)
+    else:
+        _store().trash(run_id)
+    if json_file != "-":
+        click.echo(f"Run {run_id} is deleted" + ("" if now else f"; `runs restore {run_id}` brings it back for {KEPT_DAYS} days"))
     write_json({"id": run_id}, json_file)
 
 
 @runs.command()
 @click.argument("run_id")
-@json_option
-def delete(run_id: str, json_file: str | None) -> None:
-    """Delete one run from this machine."""
-    check_json_file(json_file)
-    _store().delete(run_id)
-    if json_file != "-":
-        click.echo(f"Run {run_id} is deleted")
-    write_json({"id": run_id}, json_file)
+def restore(run_id: str) -> None:
+    """Bring a deleted run back."""
+    _store().restore(run_id)
+    click.echo(f"Run {run_id} is back")
+
+
+def _write_whole(file: Path, raw: bytes) -> None:
+    """To `file`, whole or not at all."""
+    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(raw)
+        os.replace(partial, file)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UserError(f"{file} cannot be written ({error.strerror}): check the path.") from error
 
 
 def _store() -> Any:
