@@ -13,14 +13,18 @@ WIDTHS = {"ar": 1, "dflash": 2, "ddtree:16": 4, "bastion": 3}
 LONGEST_PROMPT = 400
 
 
-def step(index: int, kind: str, emitted: list[int], nodes: int, seconds: float) -> StepRecord:
-    n = 0 if kind == "prefill" else nodes
-    walked = np.arange(min(len(emitted), n), dtype=np.int64)
+def step(index: int, kind: str, emitted: list[int], nodes: int, seconds: float, root: int = 1) -> StepRecord:
+    """A chain that is accepted whole, with further children of the root up to `nodes` that are not."""
+    chain = 0 if kind == "prefill" else len(emitted)
+    n = 0 if kind == "prefill" else max(nodes, chain)
+    depths = np.array([*range(chain), *[1] * (n - chain)], np.int64)
     return StepRecord(
-        index=index, kind=kind, emitted=emitted, context=10 + index, root=1, token_ids=np.arange(n, dtype=np.int64),
-        parents=np.arange(n, dtype=np.int64) - 1, depths=np.arange(n, dtype=np.int64), path_log_probs=-0.5 * np.arange(n, dtype=np.float64),
-        accepted=walked, bonus=emitted[-1], surrogate=float(np.exp(-0.5 * np.arange(n)).sum()) if n else 1.0, stop_reason="",
-        seconds=StepSeconds(draft=0.25 * seconds, verify=0.75 * seconds), top2_gaps=np.full(len(emitted), 0.5, np.float32))
+        index=index, kind=kind, emitted=emitted, context=10 + index, root=root,
+        token_ids=np.array([root, *emitted[:-1], *range(90_000, 90_000 + n - chain)][:n], np.int64),
+        parents=np.array([*range(-1, chain - 1), *[0] * (n - chain)], np.int64), depths=depths, path_log_probs=-0.5 * depths,
+        accepted=np.arange(chain, dtype=np.int64), bonus=emitted[-1], surrogate=float(np.exp(-0.5 * depths).sum()) if n else 1.0,
+        stop_reason="prefill" if not n else "budget", seconds=StepSeconds(draft=0.25 * seconds, verify=0.75 * seconds),
+        top2_gaps=np.full(len(emitted), 0.5, np.float32))
 
 
 class CountingDecoder:
@@ -64,11 +68,11 @@ class CountingDecoder:
         ids = [first + k for k in range(max_new_tokens)]
         if method == self.apart:
             ids[2] += 5000
-        yield step(0, "prefill", ids[:1], 0, 1.0)
+        yield step(0, "prefill", ids[:1], 0, 1.0, prompt_ids[-1])
         wide, done, index = WIDTHS[method], 1, 1
         while done < len(ids):
             taken = ids[done:done + wide]
-            yield step(index, "decode", taken, 2 * wide, 0.1 + 0.02 * wide)
+            yield step(index, "decode", taken, 2 * wide, 0.1 + 0.02 * wide, ids[done - 1])
             done, index = done + len(taken), index + 1
 
     def text(self, ids):
