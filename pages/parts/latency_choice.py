@@ -11,7 +11,7 @@ from bastion.latency import Calibration
 from pages.parts.text import plain
 
 CHOICE, CONTEXTS, AXES = "latency-calibration", "latency-contexts", "latency-axes"
-LOST = "latency-lost"
+DRAWN, LOST = "latency-drawn", "latency-lost"
 LOG, LINEAR = "log", "linear"
 MOST_NOTICES = 4
 
@@ -41,11 +41,12 @@ def choose_calibration(known: Known, device: str | None) -> KnownCalibration:
     if state.get(CHOICE) in by_id:
         state[CHOICE] = state[CHOICE]   # writes the address, should it not say so yet
     else:
-        first, linked = CHOICE not in state, st.query_params.get(CHOICE)
+        linked = st.query_params.get(CHOICE)
         state[CHOICE] = next((key for key, name in names.items() if name == linked), newest)
         state[LOST] = bool(linked) and names[state[CHOICE]] != linked
-        if first and names[state[CHOICE]] != linked:   # a widget's first value does not reach the address by itself
-            st.query_params[CHOICE] = names[state[CHOICE]]
+    if not state.get(DRAWN) and names[state[CHOICE]] != st.query_params.get(CHOICE):
+        st.query_params[CHOICE] = names[state[CHOICE]]   # a widget's first value does not reach the address by itself
+    state[DRAWN] = True
     picked = st.selectbox("Calibration", list(by_id), index=None, format_func=names.get, key=CHOICE, bind="query-params",
                           on_change=_chosen, help="Those stored on this machine, and those that saved runs carry.")
     if state.get(LOST):
