@@ -52,8 +52,8 @@ def page() -> None:
         st.info("All steps of these runs were cut: count cut steps to see them.")
         return None
     untraced = [one.run for one in evidence if not one.traced]
-    notes = [f"{found.left_out} cut steps are left out." if found.left_out else "",
-             f"{len(untraced)} runs recorded no marginals and count for the correlation only." if untraced else ""]
+    notes = [f"Cut steps left out: {found.left_out}." if found.left_out else "",
+             f"Runs without recorded marginals, which count for the correlation only: {len(untraced)}." if untraced else ""]
     sections.headline(found)
     if any(notes):
         st.caption(" ".join(filter(None, notes)))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from bastion.analysis.reliability import Reliability
+from bastion.analysis.reliability import Reliability, wilson
 from bastion.figures import numbers
 from bastion.figures.frame import from_zero, ink_colour, shade
 from bastion.figures.palette import ACCEPTED, REJECTED
@@ -67,15 +67,18 @@ def reliability_figure(tables: Mapping[object, Reliability], group: str, title: 
     return figure
 
 
-def agreement_figure(tables: Mapping[object, Reliability], group: str, title: str, dark: bool = False) -> go.Figure:
-    """Mean confidence beside agreement for each depth or class of ranks, with Wilson intervals of the agreement."""
+def agreement_figure(tables: Mapping[object, Reliability], group: str, title: str, dark: bool = False, logarithmic: bool = False) -> go.Figure:
+    """Mean confidence beside agreement for each depth or class of ranks, with Wilson intervals of the agreement.
+
+    On a logarithmic scale, where ranks span decades, a class that never agreed has no point.
+    """
     names = [str(name) for name in tables]
     confidence = np.array([t.mean_confidence for t in tables.values()], np.float64)
     agreement = np.array([t.mean_agreement for t in tables.values()], np.float64)
     counts = [t.total for t in tables.values()]
-    from bastion.analysis.reliability import wilson
-
     low, high = wilson(agreement * counts, np.array(counts))
+    if logarithmic:
+        agreement = np.where(agreement > 0, agreement, np.nan)
     figure = captioned_figure(title, "Measured: solid, with 95 % Wilson intervals. What the drafter said: dashed.", group, "share of pairs", dark)
     figure.add_scatter(x=names, y=confidence, mode="lines+markers", name="mean confidence", line={"color": REJECTED, "dash": "dash", "width": 1.8},
                        marker={"symbol": "diamond-open", "size": 8},
@@ -86,7 +89,10 @@ def agreement_figure(tables: Mapping[object, Reliability], group: str, title: st
                        customdata=[f"{numbers.probability(a)} of {numbers.count(n)}" for a, n in zip(agreement, counts)],
                        hovertemplate=group + " %{x}: agreed %{customdata}<extra></extra>")
     figure.update_xaxes(type="category")
-    return from_zero(figure, high)
+    if not logarithmic:
+        return from_zero(figure, high)
+    figure.update_yaxes(type="log", rangemode="normal", dtick=1, exponentformat="none")
+    return figure
 
 
 def finding(overall: Reliability) -> str:

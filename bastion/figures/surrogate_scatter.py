@@ -108,7 +108,7 @@ def correlation_figure(rows: Sequence[tuple[str, Correlation]], note: str, dark:
     first = rows[0][1].pearson
     figure = captioned_figure(title or _claim(first), f"Measured, with 95 % bootstrap intervals: {note}. Band: the published claim "
                               f"for Pearson, {low} to {high} (BASTION, arXiv 2605.29727).", "correlation", "", dark, 195 + 44 * len(rows))
-    figure.add_vrect(low, high, fillcolor=shade(BONUS, 0.22), line_width=0, layer="below")
+    figure.add_vrect(low, high, fillcolor=shade(BONUS, 0.38 if dark else 0.22), line_width=0, layer="below")
     for name, colour, symbol, shift in (("Pearson", ACCEPTED, "circle", 0.14), ("Spearman", REJECTED, "diamond-open", -0.14)):
         estimates = [getattr(found, name.lower()) for _, found in rows]
         value, lows, highs = (np.array([getattr(e, part) for e in estimates]) for part in ("value", "low", "high"))

@@ -66,9 +66,10 @@ def reliability(report: SurrogateReport) -> None:
         "By", ["depth", "rank"], default="depth", key="surrogate-reliability", bind="query-params", required=True,
         format_func=lambda by: f"by {by}"), (report.depths, report.ranks)
     by, shown = ("rank", tables[1]) if name == "rank" else ("depth", tables[0])
-    diagrams = shown if by == "rank" else report.depths_all
+    # The ranks far down are all said to be near 0: a diagram of one point shows nothing.
+    diagrams = {name: t for name, t in shown.items() if (t.count > 0).sum() > 1} or shown if by == "rank" else report.depths_all
     title = finding(first)
-    chart(agreement_figure(shown, by, title if by == "depth" else "Confidence and agreement of the drafter's choices, by rank", dark()),
+    chart(agreement_figure(shown, by, title if by == "depth" else "How often the target takes each rank", dark(), by == "rank"),
           agreement_frame(shown, by), f"surrogate-agreement-{by}")
     chart(reliability_figure(diagrams, by, f"Reliability by {by}" + (", all recorded ranks" if by == "depth" else ", all reached depths"), dark()),
           reliability_frame(diagrams, by), f"surrogate-reliability-{by}")
@@ -129,7 +130,7 @@ def worst_steps(report: SurrogateReport) -> None:
 
 
 def _row(cells: tuple, head: bool = False) -> None:
-    columns = st.columns([3, 1, 1, 1, 1, 4], vertical_alignment="center", gap="small")
+    columns = st.columns([3, 1, 1, 1, 1.3, 3.7], vertical_alignment="center", gap="small")
     for place, (column, cell) in enumerate(zip(columns, cells)):
         if head:
             column.caption(cell)

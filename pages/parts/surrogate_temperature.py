@@ -53,7 +53,9 @@ def _correlations(report: TemperatureReport, unit: Unit) -> None:
 def _budget(report: TemperatureReport) -> None:
     frame = report.regrown
     if frame.empty:
-        st.caption("None of the judged trees was made by best-first growth alone, so there is no budget to compute again.")
+        st.caption("Growing the judged trees again at temperature 1 does not give the recorded ones, so nothing is said of a budget at others."
+                   if report.irreproducible else
+                   "None of the judged trees was made by best-first growth alone, so there is no budget to compute again.")
         return
     adaptive = frame[frame["adaptive"]]
     if len(adaptive):

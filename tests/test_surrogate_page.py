@@ -1,0 +1,135 @@
+"""The Surrogate page's logic without a browser: which runs, which steps, what it says when there is little to say."""
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+import bastion.jobs.job_manager as manager_module
+from bastion.analysis.surrogate_evidence import run_evidence
+from bastion.analysis.surrogate_report import default_unit, surrogate_report
+from bastion.jobs import JobManager
+from bastion.records import RunStore
+from pages.parts.surrogate_choice import NEWEST, candidates, run_labels, shortcuts
+
+from tests.counting_engine import CountingEngine
+from tests.synthetic_runs import decode, make_info, make_run, text_of
+
+SCRIPT = str(Path(__file__).resolve().parents[1] / "app.py")
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    jobs = JobManager(CountingEngine(), RunStore(tmp_path / "runs"))
+    monkeypatch.setattr(manager_module, "_manager", jobs)
+    monkeypatch.setattr("pages.parts.fetch.model_ready", lambda: True)
+    yield jobs.store
+    jobs.close()
+
+
+def save(store, seed=0, steps=8, run_id=None, prompt=0, options=None, **info) -> str:
+    writer = store.create(make_info(prompt_ids=[prompt, *range(11, 22)], **info), run_id, text_of, decode)
+    for record in make_run(steps, seed, **{"depth": 4, **(options or {})}):
+        writer.append(record)
+    return writer.finish()
+
+
+def page(**query) -> AppTest:
+    test = AppTest.from_file(SCRIPT, default_timeout=300)
+    for name, value in query.items():
+        test.query_params[name.replace("_", "-")] = value
+    test.switch_page("pages/surrogate.py")
+    return test.run()
+
+
+def metrics(test) -> dict[str, str]:
+    return {metric.label: metric.value.replace("\u2009", " ") for metric in test.metric}
+
+
+def words(test) -> str:
+    return "\n".join(part.value for part in [*test.caption, *test.markdown, *test.info, *test.error]).replace("\\", "")
+
+
+def test_the_empty_page_says_how_to_make_a_run(store):
+    save(store, method="ar", options={"nodes": 1, "accepted_depth": 0})
+    test = page()
+    assert not test.exception and test.subheader[0].value == "No run with a draft tree yet"
+    assert "python -m bastion generate --save" in words(test) and not test.metric
+
+
+def test_the_numbers_are_those_of_the_saved_runs(store):
+    ids = [save(store, seed, prompt=seed, method="ddtree:15", options={"priced": False}) for seed in range(6)]
+    test = page()
+    assert not test.exception, test.exception
+    evidence = [run_evidence(store.open(run_id)) for run_id in ids]
+    assert default_unit(evidence) == "prompt"
+    report = surrogate_report(evidence, "prompt")
+    found = metrics(test)
+    assert found["Steps"] == str(len(report.frame)) and found["Pearson"] == f"{report.correlation.pearson.value:.2f}".replace("-", "\u2212")
+    assert found["Spearman"] == f"{report.correlation.spearman.value:.2f}".replace("-", "\u2212")
+    assert [s.value for s in test.subheader][0] == "Does the surrogate know what a step will give?"
+    assert "Counterfactual" in words(test) and "Estimated by geometric continuation" in words(test)
+
+
+def test_the_newest_runs_are_chosen_and_a_link_chooses_others(store):
+    ids = [save(store, seed, steps=2, run_id=f"20260101-0000{seed:02d}-00000{seed % 10}") for seed in range(NEWEST + 3)]
+    test = page()
+    newest = test.multiselect(key="surrogate-picked").value
+    assert not test.exception and len(newest) == NEWEST and "surrogate-runs" not in test.query_params
+    linked = page(surrogate_runs=f"{ids[1]},{ids[2]},20200101-000000-abcdef")
+    assert linked.multiselect(key="surrogate-picked").value == ids[1:3] and metrics(linked)["Steps"] == "4"
+    linked.selectbox(key="surrogate-take").set_value("all runs").run()
+    assert not linked.exception and len(linked.multiselect(key="surrogate-picked").value) == NEWEST + 3
+    linked.multiselect(key="surrogate-picked").set_value([ids[0]]).run()
+    assert linked.query_params["surrogate-runs"] in (ids[0], [ids[0]]) and metrics(linked)["Steps"] == "2"
+    store.delete(ids[0])
+    linked.run()
+    assert not linked.exception and "Choose at least one run" in words(linked)
+
+
+def test_what_cannot_be_judged_is_named_in_one_line(store):
+    good, bare = save(store, 1), save(store, 2, options={"trace": False})
+    broken, short = save(store, 3), save(store, 4, steps=0)
+    (store.root / broken / "steps.parquet").write_bytes(b"PAR1 no more")
+    test = page()
+    assert not test.exception
+    line = next(c.value.replace("\\", "") for c in test.caption if c.value.startswith("Left out"))
+    assert broken in line and f"{short}: no step after the prefill" in line and good not in line
+    assert "count for the correlation only: 1." in words(test)
+    only = page(surrogate_runs=bare)
+    assert not only.exception and "None of these runs recorded" in words(only) and "at most one marginal" in words(only)
+
+
+def test_filters_and_switches_narrow_the_steps(store):
+    for seed in range(4):
+        save(store, seed, prompt=seed, method=("bastion", "ddtree:15")[seed % 2], prompt_set=("gsm8k", "mbpp")[seed // 2])
+    test = page()
+    test.multiselect(key="surrogate-methods").set_value(["bastion"]).run()
+    test.multiselect(key="surrogate-sets").set_value(["gsm8k"]).run()
+    assert not test.exception and metrics(test)["Steps"] == "8"
+    for key, values in (("surrogate-unit", ("run", "step", "prompt")), ("surrogate-outcome", ("walked",)),
+                        ("surrogate-by", ("position", "run", "prompt_set", "temperature")), ("surrogate-reliability", ("rank",))):
+        for value in values:
+            next(g for g in test.button_group if g.key == key).set_value(value).run()
+            assert not test.exception, (key, value)
+    test.toggle(key="surrogate-cut").set_value(True).run()
+    assert not test.exception
+
+
+def test_text_of_a_run_cannot_draw_on_the_page(store):
+    save(store, 1, method="<b>x</b>", title="**bold** <img src=x>", prompt_set="![i](http://x.invalid/i.png)")
+    test = page()
+    assert not test.exception
+    shown = [part.value for part in [*test.markdown, *test.caption] if "<style>" not in part.value]
+    assert not any("<img src" in value.replace("\\<", "") or "![i](" in value for value in shown)
+
+
+def test_labels_are_told_apart_and_shortcuts_hold_every_group(store):
+    save(store, 1, run_id="20260101-000001-abcdef", prompt_set="gsm8k", group={"kind": "race", "id": "race-1"})
+    save(store, 2, run_id="20260101-000002-abcdef", prompt_set="gsm8k")
+    save(store, 3, method="ar", run_id="20260101-000003-abcdef")
+    runs = candidates(store.list())
+    labels = run_labels(runs)
+    assert len(runs) == 2 and len(set(labels.values())) == 2
+    groups = shortcuts(runs)
+    assert groups["race race-1"] == ["20260101-000001-abcdef"] and len(groups["prompt set gsm8k"]) == len(groups["all runs"]) == 2
