@@ -17,7 +17,8 @@ st.title("Compare", anchor=False)
 st.caption("The same prompt, decoded by several methods in turn: who is faster, by how much, and do they say the same?")
 
 asked = {"race-id": st.query_params.get("race-id", ""), "race-runs": st.query_params.get_all("race-runs")}
-if not any(asked.values()) and "raced" in st.session_state:   # from another page of this session
+returning = not any(asked.values()) and "raced" in st.session_state   # from another page of this session
+if returning:
     asked = st.session_state["raced"]
     for name, value in asked.items():
         if value:
@@ -34,6 +35,10 @@ try:
         shown = show_race(asked["race-id"])
 except UserError as error:
     problem = str(error)
+    if returning:   # it was deleted meanwhile
+        problem = ""
+        st.session_state.pop("raced")
+        st.query_params.pop("race-id", None)
 
 missing = engine_missing()
 race_sidebar(shown)

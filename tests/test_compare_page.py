@@ -212,6 +212,14 @@ def test_a_race_comes_back_after_a_look_at_another_page_and_brings_its_form(jobs
     test.query_params.clear()
     test.switch_page("pages/compare.py").run()
     assert not test.exception and held(test, "race-id") == [race_id] and "Done: 3 decodes." in words(test)
+    (RaceStore().root / f"{race_id}.json").unlink()     # deleted meanwhile
+    jobs._jobs.clear()
+    test.switch_page("pages/terms.py").run()
+    test.query_params.clear()
+    test.switch_page("pages/compare.py").run()
+    assert not test.exception and not test.error and "race-id" not in test.query_params
+    test.run()
+    assert not test.exception
 
 
 def test_earlier_races_are_listed_with_what_is_missing(jobs):

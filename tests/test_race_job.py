@@ -195,7 +195,6 @@ def test_a_race_whose_process_was_killed_goes_on_without_redoing_a_finished_deco
     (RaceRequest("a", ()), "Choose at least one method"),
     (RaceRequest("a", ("warp",)), "There is no method 'warp'; choose one of ar"),
     (RaceRequest("a", ("ddtree",)), "such as ddtree:16"),
-    (RaceRequest("a", ("beam:4",)), "not built yet"),
     (RaceRequest("a", ("ar",), 0), "Repeat the race 1 to 20 times"),
     (RaceRequest("a", tuple(f"ddtree:{n}" for n in range(1, 10))), "8 lanes at most"),
     (RaceRequest("a", ("ar",), max_new_tokens=0), "at least 1 new token"),

@@ -37,8 +37,8 @@ def live_points(done: Sequence[Mapping[str, Any]], now: Mapping[str, Any] | None
     return points
 
 
-def axis_end(largest: float, least: float = 2.0) -> float:
-    """An end for the axis of speedups that moves seldom: 2, 3, 4, 6, 8, 12, ..."""
+def axis_end(largest: float, least: float = 3.0) -> float:
+    """An end for the axis of speedups that moves seldom: 3, 4.5, 6, 9, 12, ..."""
     end = least
     while largest > end * 0.96:
         end = end * 1.5 if (end / least).is_integer() and int(end / least) & int(end / least) - 1 == 0 else end * 4 / 3

@@ -22,7 +22,7 @@ def speedup_figure(labels: Sequence[str], points: Sequence[LivePoint], dark: boo
     """Speedups over plain decoding, one row a lane. axis: the least end of the axis, so that it never shrinks."""
     settled = {label: [p.speedup for p in points if p.lane == label and not p.provisional] for label in labels}
     figure = house_figure(_title(labels, points, live), _caption(points, live), "speedup over plain decoding", "", dark)
-    end = max(axis, axis_end(max((p.speedup for p in points), default=0.0)))
+    end = max(axis, settled_axis(points))
     ground = GROUND["dark" if dark else "light"]
     figure.add_vline(1, line={"color": shade(ink_colour(dark), 0.35), "width": 1})
     for place, label in enumerate(labels):
@@ -32,8 +32,8 @@ def speedup_figure(labels: Sequence[str], points: Sequence[LivePoint], dark: boo
             middle = median(settled[label])
             figure.add_shape(type="line", x0=middle, x1=middle, y0=place - 0.3, y1=place + 0.3, line={"color": colour, "width": 3})
         figure.add_scatter(
-            x=[p.speedup for p in own], y=[place] * len(own), mode="markers", name=escape(label), showlegend=False, cliponaxis=False,
-            marker={"size": 9, "color": [ground if p.provisional else colour for p in own], "line": {"color": colour, "width": 1.6}},
+            x=[min(p.speedup, end) for p in own], y=[place] * len(own), mode="markers", name=escape(label), showlegend=False, cliponaxis=False,
+            marker={"size": 9, "symbol": ["triangle-right" if p.speedup > end else "circle" for p in own], "color": [ground if p.provisional else colour for p in own], "line": {"color": colour, "width": 1.6}},
             customdata=[f"repeat {p.repeat}: {numbers.ratio(p.speedup)}, {numbers.rate(p.tokens_per_second)}"
                         + (", provisional" if p.provisional else "") for p in own],
             hovertemplate="%{customdata}<extra>" + escape(label) + "</extra>")
@@ -44,6 +44,12 @@ def speedup_figure(labels: Sequence[str], points: Sequence[LivePoint], dark: boo
     figure.update_layout(height=AROUND + ROW_HEIGHT * len(labels), margin={"l": left}, title={"xref": "container", "pad": {"l": 0}})
     figure.layout.annotations[0].update(xshift=-left, align="left")
     return figure
+
+
+def settled_axis(points: Sequence[LivePoint]) -> float:
+    """End of the axis by what is settled: the first steps of a decode are too noisy to stretch it. A
+    provisional point past the end stands there as an arrow."""
+    return axis_end(max((p.speedup for p in points if not p.provisional), default=0.0))
 
 
 def points_table(points: Sequence[LivePoint]) -> pd.DataFrame:

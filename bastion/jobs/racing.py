@@ -107,6 +107,8 @@ def run_race(job: Job, race: Race, source: JobManager, races: RaceStore) -> None
             slots.append(slot)
         else:
             board.finished(slot, totals)
+    for repeat in range(1, race.repeats + 1):   # a kill may have come between the last decode of a repeat and this
+        _attach_yardsticks(store, race, repeat, board)
     for method in dict.fromkeys(slot.method for slot in slots):
         calibrations[method] = calibrate_for(job, engine, pair, request.decode(method))
     _warm_up(job, engine, pair, prompt_ids, request, list(calibrations), board)
@@ -234,7 +236,7 @@ def _attach_yardsticks(store: Any, race: Race, repeat: int, board: _Board) -> No
     if plain is None or len(entries) < len(race.methods) or not plain["tokens_per_second"]:
         return
     for entry in entries:
-        if entry["method"] != YARDSTICK:
+        if entry["method"] != YARDSTICK and store.open(entry["run_id"]).info["yardstick"] is None:
             store.attach_yardstick(entry["run_id"], {"method": YARDSTICK, "run_id": plain["run_id"],
                                                      "tokens_per_second": plain["tokens_per_second"]})
 

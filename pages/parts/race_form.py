@@ -48,7 +48,7 @@ def _settings() -> None:
     options = [name for offer in offers for name in _suggested(offer)]
     row = st.container(horizontal=True, vertical_alignment="bottom")
     row.multiselect("Methods", options, default=[name for name in DEFAULT_METHODS if name in options], key="race-methods",
-                    bind="query-params", accept_new_options=True, max_selections=MOST_METHODS, width=380,
+                    bind="query-params", accept_new_options=True, filter_mode="prefix", max_selections=MOST_METHODS, width=380,
                     placeholder="Choose, or type one such as ddtree:12",
                     help="How each step's tree is grown; any N can be typed, such as ddtree:12. "
                          + " · ".join(f"{offer.label}: {offer.summary}" for offer in offers)

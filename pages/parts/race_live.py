@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bastion.analysis.race_live import axis_end
 from bastion.errors import UserError
-from bastion.figures.race_charts import points_table, speedup_figure
+from bastion.figures.race_charts import points_table, settled_axis, speedup_figure
 from bastion.jobs.race_shown import RaceShown, show_race
 from bastion.jobs.racing import resume_race
 from pages.parts.chart import chart, dark
 from pages.parts.race_result import race_result
 from pages.parts.text import plain
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 1.0   # seldom: on a CPU, drawing takes from what is being measured
 STATUS_HEIGHT = 48
 
 
 def race_area(first: RaceShown, ready: bool) -> None:
-    """Draw the race and, while it is live, look again twice a second."""
+    """Draw the race and, while it is live, look again every second."""
     if not first.live:
         for problem in first.problems:
             st.error(plain(problem))
@@ -71,5 +70,5 @@ def _chart(shown: RaceShown) -> None:
         return
     kept = st.session_state.setdefault("race-axes", {})   # an axis never shrinks while its race goes on
     key = shown.id or ",".join(run.id for run in shown.runs)
-    kept[key] = max(kept.get(key, 0.0), axis_end(max((point.speedup for point in shown.points), default=0.0)))
+    kept[key] = max(kept.get(key, 0.0), settled_axis(shown.points))
     chart(speedup_figure(labels, shown.points, dark(), shown.live, kept[key]), points_table(shown.points), "race-speedup")

@@ -40,7 +40,7 @@ def _table(shown: RaceShown) -> None:
 
 def _differences(shown: RaceShown) -> None:
     if not shown.greedy:
-        st.caption("Above temperature 0 tokens are drawn, so the texts are expected to differ; what agrees is their distribution.")
+        st.caption("Above temperature 0 tokens are drawn: the texts are expected to differ, and only their distribution must agree.")
         return
     found = [words for row in shown.rows if (words := difference_words(row))]
     compared = [row for row in shown.rows if row.identical is not None]

@@ -42,7 +42,7 @@ function drawControls(race) {
 
 const TAKES_KEYS = "input:not([type=range]), textarea, select, [contenteditable], [role=slider], [role=listbox], [role=combobox], [role=tablist], [role=radiogroup], [role=menu], [role=grid]";
 
-// Arrows and space work unless the control that has the focus takes them; inside, so do Home and End.
+// Arrows work unless the control that has the focus takes them; Home, End and space only inside.
 function pressedKey(race, event) {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
   const target = event.composedPath()[0];
@@ -52,8 +52,8 @@ function pressedKey(race, event) {
   if (inside) {
     moves.Home = () => race.seek(0);
     moves.End = () => race.seek(race.duration());
+    if (!target.closest("button")) moves[" "] = () => race.play(!race.playing);
   }
-  if (!(target.closest && target.closest("button, a, summary"))) moves[" "] = () => race.play(!race.playing);
   if (!moves[event.key]) return;
   moves[event.key]();
   event.preventDefault();
