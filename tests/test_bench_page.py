@@ -184,6 +184,11 @@ def test_kept_runs_have_their_group_and_their_size_is_said_beforehand(jobs, prom
     bench_id = start_benchmark(request(prompts, keep_runs=True))
     finished(jobs, bench_id)
     assert {run.group_id for run in jobs.store.list()} == {bench_id} and len(jobs.store.list()) == 8
+    shown = page(bench_id=bench_id)
+    links = [node.proto for node in shown.main if getattr(node, "type", "") == "page_link"]
+    kept = [row.run for row in BenchmarkStore().open(bench_id).rows if row.method == "bastion"]
+    assert not shown.exception and [link.label for link in links] == ["Surrogate against outcome, all 4 kept runs"]
+    assert all(run in links[0].query_string for run in kept)
     test = page()
     test.checkbox(key="bench-keep").check()
     test.run()

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -173,7 +174,7 @@ class BenchmarkStore:
         if info["id"] != bench_id:
             raise UserError(f"The folder of benchmark {bench_id} holds another one ({info['id'][:80]!r}); give it its own name back.")
         rows, _ = read_results(folder / RESULTS)
-        return Benchmark(info, _prompts(folder / PROMPTS), tuple(_once(rows)), at_work(folder))
+        return Benchmark(info, _prompts(folder / PROMPTS, _changed(folder / PROMPTS)), tuple(_once(rows)), at_work(folder))
 
     def list(self) -> list[BenchmarkSummary]:
         """Summaries of all readable benchmarks, newest first."""
@@ -290,7 +291,15 @@ def _read_info(path: Path) -> dict[str, Any]:
     return info
 
 
-def _prompts(path: Path) -> tuple[BenchmarkPrompt, ...]:
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=8)
+def _prompts(path: Path, _changed: int) -> tuple[BenchmarkPrompt, ...]:
     try:
         lines = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
         prompts = tuple(BenchmarkPrompt(line["prompt_set"], line["id"], tuple(line["turns"])) for line in lines)
@@ -301,12 +310,23 @@ def _prompts(path: Path) -> tuple[BenchmarkPrompt, ...]:
         raise UserError(f"{path} is missing or damaged; the benchmark cannot be opened.") from None
 
 
+@lru_cache(maxsize=512)
+def _lines_of(path: Path, _size: int, _changed: int) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+def _lines(path: Path) -> int:
+    """Whole lines of a file, counted again only when it changed: pages list benchmarks at every rerun."""
+    status = path.stat()
+    return _lines_of(path, status.st_size, status.st_mtime_ns)
+
+
 def _summary(folder: Path, bench_id: str) -> BenchmarkSummary:
     info = _read_info(folder / INFO)
     if info["id"] != bench_id:
         raise UserError("another benchmark's folder")
     request = info["request"]
-    done = (folder / RESULTS).read_bytes().count(b"\n")
+    done = _lines(folder / RESULTS)
     return BenchmarkSummary(
         bench_id, info["created"], tuple(info["sets"]), tuple(request["methods"]), tuple(map(float, request["temperatures"])),
         str(info.get("pair", "")), str(info.get("device", "")), info["key"], done,

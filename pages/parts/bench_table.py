@@ -22,6 +22,7 @@ from pages.parts.text import plain
 
 KEPT_TABLES = 8
 DIFFERENCES_SHOWN = 20
+RUNS_IN_A_LINK = 60
 
 _tables: OrderedDict[tuple[str, int], tuple[list[TableCell], list[Difference]]] = OrderedDict()
 _lock = threading.Lock()
@@ -45,6 +46,7 @@ def bench_results(benchmark: Benchmark) -> None:
     _differences(apart)
     _downloads(benchmark, cells, apart, [one for one in published() if one.prompt_set in tables.columns(cells)
                                          and one.temperature in benchmark.temperatures])
+    _kept(benchmark)
 
 
 def _computed(benchmark: Benchmark) -> tuple[list[TableCell], list[Difference]]:
@@ -96,6 +98,15 @@ def _differences(apart: list[Difference]) -> None:
         st.dataframe(pd.DataFrame([
             {"method": one.method, "set": one.prompt_set, "prompt": one.prompt, "turn": one.turn + 1, "position": one.position,
              "top-2 gap": numbers.significant(one.top2_gap)} for one in apart[:DIFFERENCES_SHOWN]]), hide_index=True, width="stretch")
+
+
+def _kept(benchmark: Benchmark) -> None:
+    """The way to the runs that were kept. The address takes a limited number of them."""
+    runs = [row.run for row in benchmark.rows if row.run and row.method != "ar"]
+    if runs:
+        taken = runs[-RUNS_IN_A_LINK:]
+        words = f"all {len(runs)}" if len(taken) == len(runs) else f"the newest {len(taken)} of {len(runs)}"
+        st.page_link("pages/surrogate.py", label=f"Surrogate against outcome, {words} kept runs", query_params={"surrogate-runs": ",".join(taken)})
 
 
 def _downloads(benchmark: Benchmark, cells: list[TableCell], apart: list[Difference], beside: list[Published]) -> None:
