@@ -85,6 +85,14 @@ def test_a_run_without_traces_still_has_its_surrogate():
     assert temperature_report([one], "step") is None
 
 
+def test_the_drafters_depth_is_no_limit_to_paths_from_elsewhere():
+    step = make_step(1, nodes=10, depth=3)
+    foreign = replace(step, trace=replace(step.trace, marginal_token_ids=step.trace.marginal_token_ids + 1000))
+    none = replace(step, trace=replace(step.trace, marginal_token_ids=np.zeros((0, 0), np.int64), marginal_log_probs=np.zeros((0, 0), np.float32)))
+    depths = [run_evidence(make_saved([make_prefill(), one], drafter_depth=3)).drafter_depth for one in (step, foreign, none)]
+    assert depths == [3, 0, 0]
+
+
 def test_why_a_run_has_no_surrogate_is_said():
     assert why_none(run_evidence(make_saved([make_prefill()]))) == "no step after the prefill"
     assert why_none(run_evidence(make_saved([make_prefill(), make_step(1, nodes=1, accepted_depth=0)]))) == "no tree"

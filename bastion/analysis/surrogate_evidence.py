@@ -55,7 +55,7 @@ class RunEvidence:
     prompt_set: str
     temperature: float
     prompt: str                # a short digest of the prompt's ids: runs that share it share a text
-    drafter_depth: int         # D; 0 when neither the run nor its traces say
+    drafter_depth: int         # D; 0 when it is not known, or when paths do not end there
     step: np.ndarray           # int64, index in the run
     position: np.ndarray       # int64, tokens of the output before the step
     nodes: np.ndarray          # int64, root included
@@ -85,6 +85,9 @@ def run_evidence(run: Run) -> RunEvidence:
     log_probs, known = _marginals(steps)
     depth = run.info.get("drafter_depth")
     depth = depth if isinstance(depth, int) and depth > 0 else drafter_depth(steps) or 0
+    tree = _tree(steps)
+    if (tree.rank == OUTSIDE).any() or (any(step.trace is not None for step in steps) and not log_probs.size):
+        depth = 0  # tokens come from elsewhere too, such as a lookup, whose paths the drafter's depth does not end
     sampling = run.info.get("sampling") or {}
     temperature = sampling.get("temperature")
     pieces = {step.index: "".join(texts) for step, texts in zip(run.steps, run.pieces)}
@@ -99,7 +102,7 @@ def run_evidence(run: Run) -> RunEvidence:
         surrogate=np.array([step.surrogate for step in steps], np.float64),
         walked=np.array([len(step.accepted) for step in steps], np.int64),
         emitted=emitted, text=tuple(pieces.get(step.index, "") for step in steps),
-        log_probs=log_probs, known=known, tree=_tree(steps), growth=_growth(run, steps))
+        log_probs=log_probs, known=known, tree=tree, growth=_growth(run, steps))
 
 
 def rank_in(ids: np.ndarray, token: int) -> int:
