@@ -85,12 +85,12 @@ def test_single_runs_are_listed_and_the_others_counted(jobs):
     test = page()
     assert titles(test) == ["Sheep"]
     control = test.button_group[0]
-    assert list(control.options) == ["Single runs 1", "Of races 3", "Of benchmarks 1", "All"]
+    assert list(control.options) == ["Single runs", "Of races", "Of benchmarks", "All"]
     total = sum(summary.bytes for summary in jobs.store.list())
-    assert f"5 saved runs, {total / 1e3:.3g}" in words(test).replace("\u2009", " ")
-    control.set_value("race")
+    assert f"5 saved runs (1 single, 3 of races, 1 of benchmarks), {total / 1e3:.3g}" in words(test).replace("\u2009", " ")
+    control.set_value("Of races")
     assert sorted(titles(after(test))) == ["raced 0", "raced 1", "raced 2"]
-    test.button_group[0].set_value("all")
+    test.button_group[0].set_value("All")
     assert len(titles(after(test))) == 5
     test.text_input(key="runs-search").set_value("GSM8K bench")
     assert titles(after(test)) == ["benched"]
@@ -107,6 +107,8 @@ def test_the_address_brings_search_and_filters(jobs):
     assert titles(page(**{"runs-device": "NVIDIA H200"})) == ["first"]
     assert titles(page(**{"runs-search": "SECOND"})) == ["second"]
     assert len(titles(page(**{"runs-method": "gone"}))) == 3
+    add(jobs, "race-1", title="raced", group={"kind": "race", "id": "r"})
+    assert titles(page(**{"runs-show": "Of races"})) == ["raced"]
 
 
 def test_a_filter_whose_last_run_is_deleted_does_not_break_the_page(jobs):

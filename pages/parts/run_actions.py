@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, UTC
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -40,20 +41,20 @@ def actions(store: RunStore, selected: Sequence[RunSummary], shown: int) -> None
                         help="A zip that any BASTION Studio imports; of several runs one zip that holds them all")
     html_button(row, store, one.id if one else None)
     row.button("Delete", disabled=not ids, on_click=_delete, args=(store, ids), help="Can be undone")
-    row.caption(f"{count(len(ids))} of {count(shown)} selected" if ids else f"{count(shown)} shown; select rows on their left edge")
+    if not deleted_line(store, row):
+        row.caption(f"{count(len(ids))} of {count(shown)} selected" if ids else f"{count(shown)} shown; select rows on their left edge")
     if problem := st.session_state.pop("runs-problem", ""):
         st.error(plain(problem))
 
 
-def deleted_line(store: RunStore) -> None:
-    """What was just deleted, and its undo, until that is used or the page is left."""
-    gone = {one.id for one in store.trashed()}
+def deleted_line(store: RunStore, row: Any) -> bool:
+    """What was just deleted and its undo, in `row`, until that is used or the page is left; whether there is any."""
+    gone = {one.id for one in store.trashed()} if st.session_state.get("runs-deleted") else ()
     ids = [run_id for run_id in st.session_state.get("runs-deleted", ()) if run_id in gone]
-    if not ids:
-        return
-    row = st.container(horizontal=True, vertical_alignment="center", key="runs-undo")
-    row.markdown("1 run is deleted." if len(ids) == 1 else f"{count(len(ids))} runs are deleted.", width="content")
-    row.button("Undo", on_click=_restore, args=(store, ids), key="runs-undo-button")
+    if ids:
+        row.caption("1 run is deleted." if len(ids) == 1 else f"{count(len(ids))} runs are deleted.", width="content")
+        row.button("Undo", on_click=_restore, args=(store, ids), key="runs-undo-button")
+    return bool(ids)
 
 
 def trash_area(store: RunStore, trashed: Sequence[Trashed]) -> None:
