@@ -30,8 +30,7 @@ if not missing:
 if not known.found:
     st.subheader("Calibrate this device", anchor=False)
     st.markdown("Verifying trees of many sizes behind contexts of many lengths is timed, and a model with four "
-                "parameters is fitted to it. Quick takes under a minute, full about three. Afterwards trees "
-                "stop growing where the next node no longer pays on this device, and the charts here show what was "
+                "parameters is fitted to it. Afterwards trees stop growing where the next node no longer pays on this device, and the charts here show what was "
                 "measured, how far the prediction is off, and whether it drifts.")
     if not missing:
         calibrate_here()

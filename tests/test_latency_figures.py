@@ -47,14 +47,24 @@ def test_each_context_has_a_panel_with_points_both_rooflines_and_the_branches(ca
     said = " ".join(figure.layout.annotations[0].text.replace("<br>", " ").split())
     assert "Measured: points" in said and "Predicted: lines" in said
     assert numbers.seconds(calibration.calibrated_rmse) in figure.layout.title.text
-    assert {a.text for a in figure.layout.annotations[1:]} == {f"context {numbers.count(c)}" for c in contexts}
+    assert {a.text for a in figure.layout.annotations if a.text.startswith("context")} == {f"context {numbers.count(c)}" for c in contexts}
 
 
 def test_a_bar_marks_where_compute_overtakes(calibration):
     figure = verify_figure(calibration, calibration.contexts[:1])
-    marks = {(trace.x[0], trace.text[0]) for trace in figure.data if trace.mode == "markers+text"}
+    marks = {(trace.x[0], trace.text[0]) for trace in figure.data if trace.marker.symbol == "line-ns"}
     expected = {at.nodes for name in ("roofline", "raw") for at in crossovers(calibration, name)[:1] if at.nodes}
     assert marks == {(nodes, numbers.count(nodes)) for nodes in expected}
+
+
+@pytest.mark.parametrize(("count", "labelled"), [(1, {"xaxis"}), (3, {"xaxis", "xaxis2", "xaxis3"}), (5, {"xaxis4", "xaxis5", "xaxis3"})])
+def test_nodes_stand_under_the_lowest_panel_of_each_column(calibration, count, labelled):
+    """Five contexts fill a row of three and a row of two."""
+    probes = [(n, 100 * (i + 1), s) for i in range(count) for n, c, s in CPU_PROBES if c == calibration.contexts[0]]
+    many = replace(calibration, probes=probes, held_out=[False] * len(probes))
+    figure = verify_figure(many, many.contexts)
+    titled = {axis for axis in figure.layout if axis.startswith("xaxis") and figure.layout[axis].title.text}
+    assert titled == labelled and all(figure.layout[axis].showticklabels is not False for axis in labelled)
 
 
 @pytest.mark.parametrize("logarithmic", [True, False])

@@ -37,16 +37,15 @@ def verify_figure(calibration: Calibration, contexts: Sequence[int], logarithmic
 
     Held-out probes are hollow diamonds; a bar across a roofline marks where compute overtakes memory.
     """
-    rows = -(-len(contexts) // PANELS_A_ROW) or 1
-    columns = min(len(contexts), PANELS_A_ROW) or 1
+    columns = min(len(contexts), PANELS_A_ROW)
     error = next(one.rmse for one in estimator_errors(calibration) if one.estimator == "roofline")
     title = ("Verify time by nodes" if error is None
              else f"Calibrated, verify time is predicted within {numbers.seconds(error)} RMSE")
     caption = ("Measured: points, each the median of repeated probes; hollow diamonds were held out from the fit. "
                "Predicted: lines. A bar across a line: from this many nodes on, compute takes longer than memory.")
-    figure = _panels(captioned_figure(title, caption, "nodes", "verify time, ms", dark), rows, columns, logarithmic, calibration.max_probed_nodes)
+    figure = _panels(captioned_figure(title, caption, "nodes", "verify time, ms", dark), len(contexts), columns, logarithmic, calibration.max_probed_nodes)
     for place, context in enumerate(contexts):
-        _panel(figure, calibration, context, {"row": place // columns + 1, "col": place % columns + 1}, place == 0, dark)
+        _panel(figure, calibration, context, {"row": place // columns + 1, "col": place % columns + 1}, place == 0, logarithmic, dark)
     figure.update_yaxes(**time_axis(logarithmic, [value for trace in figure.data for value in trace.y]))
     _name_panels(figure, contexts)
     return figure
@@ -90,7 +89,8 @@ def residual_table(calibration: Calibration, contexts: Sequence[int]) -> pd.Data
     return table[table["context"].isin(list(contexts))].reset_index(drop=True)
 
 
-def _panel(figure: go.Figure, calibration: Calibration, context: int, place: dict[str, int], legend: bool, dark: bool) -> None:
+def _panel(figure: go.Figure, calibration: Calibration, context: int, place: dict[str, int], legend: bool, logarithmic: bool,
+           dark: bool) -> None:
     most = calibration.max_probed_nodes
     nodes = np.unique(np.geomspace(1, max(most, 1), 120).round().astype(np.int64))
     line, raw = calibration.roofline, build_estimator("raw", calibration)
@@ -109,34 +109,38 @@ def _panel(figure: go.Figure, calibration: Calibration, context: int, place: dic
                            showlegend=legend, marker={"color": ink_colour(dark), "symbol": symbol, "size": 7, "line": {"width": 1.5}},
                            customdata=[numbers.seconds(s) for _, s in points],
                            hovertemplate="%{x} nodes: %{customdata}<extra>" + name + "</extra>", **place)
-    _crossings(figure, calibration, context, place)
+    _crossings(figure, calibration, context, place, logarithmic)
 
 
-def _crossings(figure: go.Figure, calibration: Calibration, context: int, place: dict[str, int]) -> None:
+def _crossings(figure: go.Figure, calibration: Calibration, context: int, place: dict[str, int], logarithmic: bool) -> None:
     """The size where compute overtakes memory, as a bar across the roofline with its number."""
-    for name, colour, side in (("raw", REJECTED, "bottom center"), ("roofline", CALIBRATED, "top center")):
-        at = next((one for one in crossovers(calibration, name) if one.context == context), None)
-        if at is None or at.nodes is None:
+    for name, colour, shift in (("raw", REJECTED, -20), ("roofline", CALIBRATED, 22)):
+        at = next(one for one in crossovers(calibration, name) if one.context == context)
+        if at.nodes is None:
             continue
-        seconds = float(build_estimator(name, calibration).seconds(at.nodes, context))
-        figure.add_scatter(x=[at.nodes], y=[1e3 * seconds], mode="markers+text", showlegend=False, text=[numbers.count(at.nodes)],
-                           textposition=side, textfont={"color": colour, "size": 12}, cliponaxis=False,
+        milliseconds = 1e3 * float(build_estimator(name, calibration).seconds(at.nodes, context))
+        figure.add_scatter(x=[at.nodes], y=[milliseconds], mode="markers", showlegend=False, text=[numbers.count(at.nodes)], cliponaxis=False,
                            marker={"symbol": "line-ns", "size": 16, "line": {"color": colour, "width": 2}},
                            hovertemplate=f"{estimator_name(name)}: compute overtakes memory at %{{x}} nodes<extra></extra>", **place)
+        x, y = (np.log10(at.nodes), np.log10(milliseconds)) if logarithmic else (at.nodes, milliseconds)
+        figure.add_annotation(x=x, y=y, text=numbers.count(at.nodes), yshift=shift, showarrow=False, font={"color": colour, "size": 12}, **place)
 
 
-def _panels(figure: go.Figure, rows: int, columns: int, logarithmic: bool, most: int) -> go.Figure:
+def _panels(figure: go.Figure, panels: int, columns: int, logarithmic: bool, most: int) -> go.Figure:
     """The one chart cut into equal panels with the same axes."""
+    rows = -(-panels // columns)
     styles = {axis: {k: v for k, v in figure.layout[axis].to_plotly_json().items() if k not in ("anchor", "domain", "title", "rangemode")}
               for axis in ("xaxis", "yaxis")}
-    titles = figure.layout.xaxis.title, figure.layout.yaxis.title
+    titles = figure.layout.xaxis.title.to_plotly_json(), figure.layout.yaxis.title.to_plotly_json()
     inner = rows * PANEL_HEIGHT
     figure.set_subplots(rows=rows, cols=columns, shared_xaxes="all", shared_yaxes="all", horizontal_spacing=0.03,
                         vertical_spacing=36 / inner if rows > 1 else 0)
     figure.update_xaxes(**styles["xaxis"], **node_axis(logarithmic, most))
     figure.update_yaxes(**styles["yaxis"])
-    for column in range(1, columns + 1):
-        figure.update_xaxes(title=titles[0], row=rows, col=column)
+    figure.update_xaxes(title=None)
+    for column in range(1, columns + 1):   # the axis is labelled under the lowest panel of each column
+        row = rows if (rows - 1) * columns + column <= panels else rows - 1
+        figure.update_xaxes(title=titles[0], showticklabels=True, row=row, col=column)
     for row in range(1, rows + 1):
         figure.update_yaxes(title=titles[1], row=row, col=1)
     figure.update_layout(height=inner + TOP + figure.layout.margin.b, margin={"t": TOP, "l": 64}, legend={"y": 1 + 24 / inner})

@@ -69,7 +69,7 @@ def _progress(view: JobView) -> None:
 
 
 def _controls(view: JobView | None) -> None:
-    row = st.container(horizontal=True, vertical_alignment="bottom")
+    row = st.container(horizontal=True, vertical_alignment="center")
     row.segmented_control("Thoroughness", [QUICK, FULL], default=QUICK, required=True, key=SIZE,
                           persist_state="session", label_visibility="collapsed")
     row.selectbox("Number type", list(DTYPES), format_func=DTYPES.get, key=DTYPE, persist_state="session",
