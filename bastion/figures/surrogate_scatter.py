@@ -136,7 +136,7 @@ def _claim(found: Estimate) -> str:
         return "Pearson is above the published claim"
     if not math.isfinite(found.low):
         return "Pearson beside the published claim"
-    return "Pearson agrees with the published claim, within its interval"
+    return "Pearson's interval reaches the published claim"
 
 
 def _correlation(value: float) -> str:
