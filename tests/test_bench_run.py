@@ -217,16 +217,16 @@ def test_kept_runs_belong_to_the_benchmark_and_a_cut_one_is_replaced(tmp_path, s
         if calls["n"] == 12:   # inside a decode
             raise Killed
 
-    info = {**store.open(bench_id).info, **first.facts()}
     with pytest.raises(Killed):
-        run_benchmark(bench_id, store, first, die, RunKeeper(runs, first, info))
+        run_benchmark(bench_id, store, first, die, RunKeeper(runs, first))
     second = CountingDecoder()
-    done = run_benchmark(bench_id, store, second, quiet, RunKeeper(runs, second, info))
+    done = run_benchmark(bench_id, store, second, quiet, RunKeeper(runs, second))
     saved = {run.id: runs.open(run.id) for run in runs.list()}
     assert sorted(saved) == sorted(row.run for row in done.rows) and all(run.complete for run in saved.values())
     for row in done.rows:
         run = saved[row.run]
         assert tuple(run.output_ids) == row.ids and run.info["method"] == row.method
+        assert run.info["calibration"] == {"made_at": "2026-01-01T00:00:00+00:00"} and run.info["pair"] == "counting"
         assert (run.info["prompt_set"], run.info["prompt_id"]) == ("mine", row.prompt)
         assert run.info["group"] == {"kind": "benchmark", "id": bench_id, "turn": row.turn} and run.info["sampling"]["seed"] == row.seed
     (summary,) = {(one.group, one.group_id) for one in runs.list()}

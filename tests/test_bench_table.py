@@ -215,6 +215,16 @@ def test_tables_on_the_page_write_nothing_unescaped():
     assert '<td data-set="s" data-field="speedup" class="sum">1.67x' in whole and "bastion, published" in whole and "6.61x" in whole
 
 
+def test_of_many_sets_the_table_has_speedup_and_tau_and_the_rest_for_the_mean():
+    names = ["a", "b", "c"]
+    rows = [row(name, "1", method, [1, 1], 1.0) for name in names for method in ("ar", "bastion")]
+    text = table_html(benchmark_table(rows, names, ["ar", "bastion"], [0.0]))
+    assert text.count('data-set="a"') == 4 and text.count(f'data-set="{MEAN}"') == 10
+    assert text.count('data-set="s"') == 0 and table_html(cells()).count('data-set="s"') == 10
+    heads = re.findall(r'colspan="(\d)"', text)
+    assert heads == ["2", "2", "2", "5"]
+
+
 def test_charts_draw_ours_solid_with_intervals_and_published_hollow():
     figure = speedup_figure(cells(), BESIDE)
     ours, theirs = figure.data

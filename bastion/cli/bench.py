@@ -109,7 +109,7 @@ def _measure(bench_id: str, request: Any, store: Any, options: PairOptions, say:
     if store.open(bench_id).held:
         raise UserError(f"Benchmark {bench_id} is at work in another process: wait for it, or stop it there first.")
     decoder = PairDecoder(pairs.load(options, say))
-    keeper = RunKeeper(RunStore(), decoder, {**store.open(bench_id).info, **decoder.facts()}) if request.keep_runs else None
+    keeper = RunKeeper(RunStore(), decoder) if request.keep_runs else None
     benchmark = run_benchmark(bench_id, store, decoder, lambda words, share, left: say(words + _left(left), share), keeper)
     say.clear()
     for note in session_notes(benchmark.info):

@@ -15,6 +15,7 @@ from bastion.figures.frame import from_zero, house_figure, ink_colour, shade
 from bastion.figures.palette import REJECTED, method_colour
 
 YARDSTICK = "ar"
+LEVEL_NAMES, LONGEST_NAME = 5, 24   # names that fit side by side; characters that there is room for
 
 
 def speedup_figure(cells: Sequence[TableCell], published: Sequence[Published] = (), dark: bool = False) -> go.Figure:
@@ -78,6 +79,11 @@ def _order(figure: go.Figure, cells: Sequence[TableCell]) -> None:
     names = [escape(name) for name in columns(cells)]
     figure.update_layout(barmode="group", bargap=0.3, bargroupgap=0.06, showlegend=True)
     figure.update_xaxes(categoryorder="array", categoryarray=names, range=[-0.5, max(len(names), 1) - 0.5])
+    if len(names) > LEVEL_NAMES:   # names lean, and axis title and caption make room for the longest
+        room = int(16 + 3.6 * min(max(map(len, columns(cells))), LONGEST_NAME))
+        figure.update_xaxes(tickangle=-35)
+        figure.update_layout(height=figure.layout.height + room, margin_b=figure.layout.margin.b + room)
+        figure.layout.annotations[0].yshift -= room
 
 
 def _best(cells: Sequence[TableCell]) -> TableCell | None:

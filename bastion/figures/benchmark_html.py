@@ -36,27 +36,32 @@ def _style(dark: bool) -> str:
     return STYLE.replace("GROUND", GROUND["dark" if dark else "light"])
 
 
+SETS_IN_FULL = 3   # columns of sets, the mean included, that have room for every field
 SAME = "Conversations whose ids equal plain decoding's at temperature 0, where they must, rounding apart."
 FIELDS = (("speedup", GLOSSARY["speedup"]), ("tau", GLOSSARY["tau"]), ("tokens/s", "Tokens that decode steps emitted per second of decode steps."),
           ("nodes", GLOSSARY["budget"]), ("same as ar", SAME))
 
 
 def table_html(cells: Sequence[TableCell], published: Sequence[Published] = (), dark: bool = False) -> str:
-    """The table at one temperature: for each set speedup with its interval, tau, tokens/s, nodes a step, same ids."""
+    """The table at one temperature: for each set speedup with its interval, tau, tokens/s, nodes a step, same ids.
+
+    Of many sets only speedup and tau, as the paper has them, and the rest for the mean, so that it stays in sight.
+    """
     sets = columns(cells)
     greedy = any(cell.identical is not None for cell in cells)
-    fields = FIELDS if greedy else FIELDS[:-1]
+    every = FIELDS if greedy else FIELDS[:-1]
+    shown = {name: every[:2] if len(sets) > SETS_IN_FULL and name != MEAN else every for name in sets}
     counts = {name: max((cell.prompts for cell in cells if cell.prompt_set == name), default=0) for name in sets}
-    top = "".join(f'<th colspan="{len(fields)}" class="sum">{escape(name)}<small>{_prompts(counts[name])}</small></th>' for name in sets)
-    heads = "".join(f'<th title="{escape(words)}"{_first(i)}>{name}</th>' for _ in sets for i, (name, words) in enumerate(fields))
+    top = "".join(f'<th colspan="{len(shown[name])}" class="sum">{escape(name)}<small>{_prompts(counts[name])}</small></th>' for name in sets)
+    heads = "".join(f'<th title="{escape(words)}"{_first(i)}>{name}</th>' for one in sets for i, (name, words) in enumerate(shown[one]))
     rows = []
     for method in dict.fromkeys(cell.method for cell in cells):
         own = {cell.prompt_set: cell for cell in cells if cell.method == method}
-        body = "".join(_measured(own[name], greedy, counts[name]) if name in own else "<td></td>" * len(fields) for name in sets)
+        body = "".join(_measured(own[name], counts[name], len(shown[name])) if name in own else _blank(len(shown[name])) for name in sets)
         rows.append(f'<tr data-method="{escape(method)}"><th><i style="background:{method_colour(method, dark)}"></i>{escape(method)}</th>{body}</tr>')
     for one in published:
         if one.prompt_set in sets:
-            body = "".join(_published(one, len(fields)) if name == one.prompt_set else _blank(len(fields)) for name in sets)
+            body = "".join(_published(one, len(shown[name])) if name == one.prompt_set else _blank(len(shown[name])) for name in sets)
             rows.append(f'<tr class="published" data-published="{escape(one.method)}"><th><i style="border:2px solid {method_colour(one.method, dark)}"></i>'
                         f"{escape(one.method)}, published<small>{escape(one.target)}, {escape(one.device)}</small></th>{body}</tr>")
     return (f'{_style(dark)}<div class="bench" data-testid="bench-table"><table><thead><tr><th></th>{top}</tr><tr><th>method</th>{heads}</tr></thead>'
@@ -67,8 +72,8 @@ def _prompts(count: int) -> str:
     return f"{numbers.count(count)} prompt{'s' * (count != 1)}"
 
 
-def _measured(cell: TableCell, greedy: bool, prompts: int) -> str:
-    """The cells of one method on one set; prompts are said again where they are fewer than the set's head says."""
+def _measured(cell: TableCell, prompts: int, width: int) -> str:
+    """The first `width` fields of one method on one set; prompts are said again where they are fewer than the set's head says."""
     interval = (f"<small>{numbers.significant(cell.low)} to {numbers.significant(cell.high)}</small>"
                 if cell.low is not None and cell.method != "ar" else "")
     notes = [_prompts(cell.prompts)] if cell.prompts != prompts else []
@@ -76,10 +81,9 @@ def _measured(cell: TableCell, greedy: bool, prompts: int) -> str:
     fewer = f"<small>{', '.join(notes)}</small>" if notes else ""
     texts = [("speedup", numbers.ratio(cell.speedup) + interval), ("tau", numbers.significant(cell.tau) + fewer),
              ("tokens_per_second", numbers.significant(cell.tokens_per_second)), ("nodes", numbers.significant(cell.nodes_mean))]
-    if greedy:
-        texts.append(("same", numbers.NONE if cell.identical is None or not cell.prompts else f"{cell.identical} of {cell.prompts}"))
+    texts.append(("same", numbers.NONE if cell.identical is None or not cell.prompts else f"{cell.identical} of {cell.prompts}"))
     name = escape(cell.prompt_set)
-    return "".join(f'<td data-set="{name}" data-field="{field}"{_first(i)}>{text}</td>' for i, (field, text) in enumerate(texts))
+    return "".join(f'<td data-set="{name}" data-field="{field}"{_first(i)}>{text}</td>' for i, (field, text) in enumerate(texts[:width]))
 
 
 def _published(one: Published, width: int) -> str:

@@ -104,6 +104,8 @@ class _Session:
             "began": _now(), "done": self.benchmark.done, "versions": facts["versions"], "calibration": now.get("made_at", "")}]
         self.benchmark.info.update(info)
         self.writer.note(info)
+        if self.keeper is not None:
+            self.keeper.begin(info)
         for note in session_notes(info):
             self.say(note, None, None)
 

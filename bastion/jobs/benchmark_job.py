@@ -43,6 +43,8 @@ def resume_benchmark(bench_id: str, jobs: JobManager | None = None, store: Bench
     if (view := jobs.view(bench_id)) is not None and not view.final:
         return bench_id
     benchmark = store.open(bench_id)
+    if benchmark.finished:
+        return bench_id
     if benchmark.held:
         raise UserError(f"Benchmark {bench_id} is at work in another process: wait for it, or stop it there first.")
     request = BenchmarkRequest.from_json(benchmark.info["request"])
@@ -57,10 +59,7 @@ def _work(job: Job, bench_id: str, request: BenchmarkRequest, jobs: JobManager, 
     pair = load(job, jobs.engine, request.pair)
     decoder = make_decoder(pair)
     job.enter(DECODING, "Starting")
-    keeper = None
-    if request.keep_runs:
-        keeper = RunKeeper(jobs.store, decoder, {**store.open(bench_id).info, **decoder.facts()})
-    run_benchmark(bench_id, store, decoder, say, keeper)
+    run_benchmark(bench_id, store, decoder, say, RunKeeper(jobs.store, decoder) if request.keep_runs else None)
 
 
 def _saying(job: Job) -> Say:

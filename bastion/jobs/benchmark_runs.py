@@ -21,8 +21,12 @@ class RunKeeper:
     """Saves each decode of one benchmark. A run's id is the benchmark's and its place in it, so that a decode
     which a kill cut short is replaced when it is done again."""
 
-    def __init__(self, store: RunStore, decoder: Decoder, info: Mapping[str, Any]) -> None:
-        self._store, self._decoder, self._info = store, decoder, info
+    def __init__(self, store: RunStore, decoder: Decoder) -> None:
+        self._store, self._decoder, self._info = store, decoder, {}
+
+    def begin(self, info: Mapping[str, Any]) -> None:
+        """Hear what every run says of itself: bench.json as this session begins, its calibration included."""
+        self._info = info
 
     def keep(self, cell: Cell, place: int, prompt_ids: list[int], messages: Messages, seed: int,
              steps: Iterator[StepRecord]) -> tuple[str, Iterator[StepRecord]]:
