@@ -49,10 +49,10 @@ def decode_with(pair: Any, prompt_ids: list[int], method: str, sampling: dict[st
 
 def run_info(pair: Any, prompt: str | list[int], prompt_ids: list[int], method: str, sampling: dict[str, Any]) -> dict[str, Any]:
     """What a run says of itself, as a run of the app does; `bastion.records.schema.INFO_DEFAULTS` names the keys."""
-    from bastion.decoding.calibrate import stored_calibration
+    from bastion.decoding.calibrate import usable_calibration
     from bastion.jobs.engine import described
 
-    calibration = stored_calibration(pair)
+    calibration = usable_calibration(pair)
     return {
         "title": " ".join(prompt.split())[:80] if isinstance(prompt, str) else f"{len(prompt)} token ids",
         "prompt": prompt if isinstance(prompt, str) else None,

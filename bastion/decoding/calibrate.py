@@ -16,6 +16,7 @@ import torch
 
 from bastion.decoding.methods import BestFirst
 from bastion.decoding.peaks import measure_peaks
+from bastion.errors import UserError
 from bastion.latency import Calibration, ModelShape, ProbeGrid, find_calibration, make_calibration, standard_grid
 from bastion.models.device import synchronise
 from bastion.models.pair import Pair
@@ -34,6 +35,15 @@ PROFILED_STEPS = 12
 def stored_calibration(pair: Pair) -> Calibration | None:
     """The calibration made earlier for this device, target, drafter, dtype and attention, or None."""
     return find_calibration(pair.device_name, pair.target.name, pair.dtype_name, pair.attention, pair.drafter_name)
+
+
+def usable_calibration(pair: Pair) -> Calibration | None:
+    """The stored calibration; a damaged file counts as none, since it is made again where one is needed."""
+    try:
+        return stored_calibration(pair)
+    except UserError as damaged:
+        log.warning("%s", damaged)
+        return None
 
 
 def calibrate(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import platform
 import threading
 import time
@@ -13,13 +12,10 @@ from dataclasses import fields, replace
 from importlib import metadata
 from typing import Any
 
-from bastion.errors import UserError
 from bastion.jobs.job import Progress, seconds_left
 from bastion.jobs.request import DecodeRequest, PairChoice
 from bastion.latency import ProbeGrid
 from bastion.step import StepRecord
-
-log = logging.getLogger(__name__)
 
 KEPT_PAIRS = 2
 VERSIONED = ("torch", "transformers", "numpy", "pyarrow")
@@ -78,13 +74,8 @@ class DecodingEngine:
         }
 
     def calibration(self, pair: Any, request: DecodeRequest) -> dict[str, Any] | None:
-        from bastion.decoding.calibrate import stored_calibration
-        needed = is_adaptive(resolved(request))
-        try:
-            found = stored_calibration(pair)
-        except UserError as damaged:  # made again where it is needed, as decoding itself does
-            log.warning("%s", damaged)
-            found = None
+        from bastion.decoding.calibrate import usable_calibration
+        needed, found = is_adaptive(resolved(request)), usable_calibration(pair)
         if found is not None:
             return described(found)
         return None if needed else {}
