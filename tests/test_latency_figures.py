@@ -7,6 +7,7 @@ import pytest
 
 from bastion.analysis.drift import Drift, RunDrift
 from bastion.analysis.latency_estimators import crossovers, estimator_errors
+from bastion.errors import UserError
 from bastion.figures import numbers
 from bastion.figures.latency import residual_figure, residual_table, verify_figure, verify_table
 from bastion.figures.latency_drift import drift_figure, drift_table
@@ -103,6 +104,22 @@ def test_bars_are_the_held_out_errors_and_the_claim_is_8_to_13_percent_of_raw(ca
     assert "no measurement" in figure.layout.annotations[0].text.replace("<br>", " ")
     table = error_table(calibration)
     assert len(table) == len(ESTIMATORS) * (1 + len(calibration.contexts)) and table["held_out_rmse_seconds"][0] == errors["roofline"].rmse
+
+
+def test_another_estimator_of_the_registry_is_drawn_and_one_that_cannot_be_built_is_left_out(calibration, monkeypatch):
+    class Constant:
+        def seconds(self, nodes, context):
+            return np.full(np.shape(nodes), 0.25)
+
+    def refuses(_):
+        raise UserError("This estimator needs more probes.")
+
+    monkeypatch.setitem(ESTIMATORS, "constant", lambda _: Constant())
+    monkeypatch.setitem(ESTIMATORS, "choosy", refuses)
+    (bar,) = traces(error_figure(calibration), "constant")
+    missed = [0.25 - s for (_, _, s), out in zip(CPU_PROBES, calibration.held_out, strict=True) if out]
+    assert bar.y[0] == pytest.approx(1e3 * np.sqrt(np.mean(np.square(missed)))) and bar.marker.color not in ("#0072B2", "#767676")
+    assert set(residual_table(calibration, calibration.contexts)["estimator"]) == {"roofline", "raw", "constant"}
 
 
 def test_a_fit_that_made_it_worse_is_said():

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bastion.latency import ESTIMATORS, Calibration, Crossover, build_estimator, crossover, held_out_rmse
+from bastion.errors import UserError
+from bastion.latency import ESTIMATORS, Calibration, Crossover, Estimator, build_estimator, crossover, held_out_rmse
 
 PUBLISHED_REDUCTION = (0.87, 0.92)
 """RMSE that calibration took off the raw roofline, as BASTION reports it (arXiv 2605.29727)."""
@@ -39,27 +40,36 @@ class EstimatorError:
     by_context: dict[int, float | None]   # every probed context
 
 
+def built(calibration: Calibration) -> dict[str, Estimator]:
+    """The estimators of the registry, by name; one that cannot be built from these probes is left out."""
+    found = {}
+    for name in ESTIMATORS:
+        try:
+            found[name] = build_estimator(name, calibration)
+        except UserError:
+            continue
+    return found
+
+
 def residuals(calibration: Calibration) -> list[Residuals]:
-    """One row of arrays for each estimator of the registry."""
+    """One row of arrays for each estimator that can be built."""
     nodes, context, measured = _columns(calibration)
     held_out = np.array(calibration.held_out, dtype=bool)
-    return [Residuals(name, nodes, context, measured, np.asarray(build_estimator(name, calibration).seconds(nodes, context)), held_out)
-            for name in ESTIMATORS]
+    return [Residuals(name, nodes, context, measured, np.asarray(estimator.seconds(nodes, context)), held_out)
+            for name, estimator in built(calibration).items()]
 
 
 def estimator_errors(calibration: Calibration) -> list[EstimatorError]:
-    """Held-out errors of each estimator of the registry, over all contexts and at each."""
+    """Held-out errors of each estimator that can be built, over all contexts and at each."""
     held_out = np.array(calibration.held_out, dtype=bool)
     contexts = np.array([context for _, context, _ in calibration.probes], dtype=np.int64)
 
-    def rmse(name: str, chosen: np.ndarray) -> float | None:
-        if not chosen.any():
-            return None
-        return held_out_rmse(build_estimator(name, calibration), calibration.probes, chosen)
+    def rmse(estimator: Estimator, chosen: np.ndarray) -> float | None:
+        return held_out_rmse(estimator, calibration.probes, chosen) if chosen.any() else None
 
-    return [EstimatorError(name, rmse(name, held_out),
-                           {context: rmse(name, held_out & (contexts == context)) for context in calibration.contexts})
-            for name in ESTIMATORS]
+    return [EstimatorError(name, rmse(estimator, held_out),
+                           {context: rmse(estimator, held_out & (contexts == context)) for context in calibration.contexts})
+            for name, estimator in built(calibration).items()]
 
 
 def reduction(raw: float | None, calibrated: float | None) -> float | None:

@@ -68,7 +68,7 @@ def residual_figure(calibration: Calibration, contexts: Sequence[int], dark: boo
     rows = residuals(calibration)
     shown = np.isin(rows[0].context, list(contexts))
     middle = {row.estimator: float(np.median(row.residual[shown])) if shown.any() else None for row in rows}
-    title = "Off by, median: " + ", ".join(f"{numbers.seconds(value)} {_short(name)}" for name, value in middle.items())
+    title = "Off by, median: " + ", ".join(f"{numbers.seconds(middle[name])} {_short(name)}" for name in ("roofline", "raw"))
     caption = ("Predicted less measured, at the contexts chosen above; below 0 the estimator asks too little. "
                "Circles were fitted, hollow diamonds held out.")
     figure = captioned_figure(title, caption, "nodes", "predicted \u2212 measured, ms", dark)
