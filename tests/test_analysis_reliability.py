@@ -6,8 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from bastion.analysis.reliability import (BINS, RANK_CLASSES, by_depth, by_rank, outcome_frame, outcomes, overall, rank_name, reliability,
-                                          reliability_frame, wilson)
+from bastion.analysis.reliability import (
+    BINS,
+    RANK_CLASSES,
+    by_depth,
+    by_rank,
+    outcome_frame,
+    outcomes,
+    overall,
+    rank_name,
+    reliability,
+    reliability_frame,
+    wilson,
+)
 from bastion.analysis.surrogate_evidence import run_evidence
 from bastion.analysis.surrogate_report import surrogate_report
 from tests.synthetic_runs import make_run
@@ -22,7 +33,9 @@ def evidence():
 def error_by_numpy(confidence: np.ndarray, agreed: np.ndarray) -> float:
     """The definition, said another way: a bin at a time, over edges."""
     place = np.minimum(np.floor(confidence * BINS).astype(int), BINS - 1)
-    return sum(abs(agreed[place == b].mean() - confidence[place == b].mean()) * (place == b).mean() for b in range(BINS) if (place == b).any())
+    return sum(
+        abs(agreed[place == b].mean() - confidence[place == b].mean()) * (place == b).mean() for b in range(BINS) if (place == b).any()
+    )
 
 
 def test_calibration_errors_equal_numpy_on_the_exported_csv(evidence):
@@ -72,7 +85,7 @@ def test_runs_of_other_widths_are_padded_with_nothing():
     narrow, wide = (run_evidence(make_saved(make_run(3, seed, choices=k))) for seed, k in ((0, 4), (1, 9)))
     both = outcomes([narrow, wide])
     alone = outcomes([narrow])
-    assert both.confidence.shape[1] == 9 and np.isnan(both.confidence[:len(alone), 4:]).all()
+    assert both.confidence.shape[1] == 9 and np.isnan(both.confidence[: len(alone), 4:]).all()
     assert overall(both).total == alone.confidence.size + outcomes([wide]).confidence.size
 
 

@@ -35,8 +35,15 @@ def many(count=6, steps=9, **options):
     for seed in range(count):
         records = make_run(steps, seed, nodes=12, depth=DEPTH, **options)
         last = make_step(steps + 1, seed, nodes=12, depth=DEPTH, accepted_depth=3, emitted=2, **options)
-        runs.append(make_saved([*records, last], f"run-{seed}", prompt=seed // 2, method=("bastion", "ddtree:11")[seed % 2],
-                               prompt_set=("gsm8k", "")[seed % 2]))
+        runs.append(
+            make_saved(
+                [*records, last],
+                f"run-{seed}",
+                prompt=seed // 2,
+                method=("bastion", "ddtree:11")[seed % 2],
+                prompt_set=("gsm8k", "")[seed % 2],
+            )
+        )
     return runs
 
 
@@ -88,7 +95,9 @@ def test_a_run_without_traces_still_has_its_surrogate():
 def test_the_drafters_depth_is_no_limit_to_paths_from_elsewhere():
     step = make_step(1, nodes=10, depth=3)
     foreign = replace(step, trace=replace(step.trace, marginal_token_ids=step.trace.marginal_token_ids + 1000))
-    none = replace(step, trace=replace(step.trace, marginal_token_ids=np.zeros((0, 0), np.int64), marginal_log_probs=np.zeros((0, 0), np.float32)))
+    none = replace(
+        step, trace=replace(step.trace, marginal_token_ids=np.zeros((0, 0), np.int64), marginal_log_probs=np.zeros((0, 0), np.float32))
+    )
     depths = [run_evidence(make_saved([make_prefill(), one], drafter_depth=3)).drafter_depth for one in (step, foreign, none)]
     assert depths == [3, 0, 0]
 
@@ -166,8 +175,11 @@ def test_groups_partition_the_steps_and_say_what_numpy_says(evidence, by):
     table = grouped(report.frame, report.seen, by)
     assert table["steps"].sum() == len(report.frame)
     rows = through_csv(report.frame).fillna({"prompt_set": ""})
-    names = {"position": [position_name(int(p)) for p in position_class(rows["position"])], "prompt_set": rows["prompt_set"].replace("", "no set"),
-             "temperature": ["0"] * len(rows)}.get(by, rows.get(by))
+    names = {
+        "position": [position_name(int(p)) for p in position_class(rows["position"])],
+        "prompt_set": rows["prompt_set"].replace("", "no set"),
+        "temperature": ["0"] * len(rows),
+    }.get(by, rows.get(by))
     for _, got in table.iterrows():
         part = rows[np.array(names) == got["group"]]
         assert got["steps"] == len(part) and got["mean_surrogate"] == pytest.approx(part["surrogate"].mean(), abs=1e-12)
@@ -194,7 +206,14 @@ def test_the_worst_steps_are_those_with_the_greatest_error_of_each_sign(evidence
 
 def walks(*walked, depth=2, emitted=None):
     walked = np.array(walked)
-    return pd.DataFrame({"walked": walked, "emitted": walked if emitted is None else emitted, "clipped": (depth > 0) & (walked - 1 >= depth), "drafter_depth": depth})
+    return pd.DataFrame(
+        {
+            "walked": walked,
+            "emitted": walked if emitted is None else emitted,
+            "clipped": (depth > 0) & (walked - 1 >= depth),
+            "drafter_depth": depth,
+        }
+    )
 
 
 def test_stranded_tokens_by_hand():

@@ -135,11 +135,30 @@ def adaptive(seed, index, log_probs, known, min_nodes=1, max_nodes=60, context=1
     base = make_step(index, seed, context=context)
     output = [*tree.token_ids[held].tolist(), bonus]
     return replace(
-        base, token_ids=tree.token_ids, parents=tree.parents, depths=tree.depths, path_log_probs=tree.path_log_probs, accepted=accepted,
-        bonus=bonus, emitted=output, surrogate=tree.surrogate, stop_reason=tree.stop_reason, top2_gaps=np.ones(len(output), np.float32),
-        trace=replace(base.trace, marginal_token_ids=ids, marginal_log_probs=recorded, target_log_probs=np.zeros(tree.nodes, np.float32),
-                      target_top_ids=np.zeros((tree.nodes, 5), np.int64), target_top_log_probs=np.zeros((tree.nodes, 5), np.float32),
-                      growth=tree.growth, predicted_seconds=table[:1 + len(tree.growth)], predicted_draft_seconds=0.01, predicted_other_seconds=0.02))
+        base,
+        token_ids=tree.token_ids,
+        parents=tree.parents,
+        depths=tree.depths,
+        path_log_probs=tree.path_log_probs,
+        accepted=accepted,
+        bonus=bonus,
+        emitted=output,
+        surrogate=tree.surrogate,
+        stop_reason=tree.stop_reason,
+        top2_gaps=np.ones(len(output), np.float32),
+        trace=replace(
+            base.trace,
+            marginal_token_ids=ids,
+            marginal_log_probs=recorded,
+            target_log_probs=np.zeros(tree.nodes, np.float32),
+            target_top_ids=np.zeros((tree.nodes, 5), np.int64),
+            target_top_log_probs=np.zeros((tree.nodes, 5), np.float32),
+            growth=tree.growth,
+            predicted_seconds=table[: 1 + len(tree.growth)],
+            predicted_draft_seconds=0.01,
+            predicted_other_seconds=0.02,
+        ),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -208,13 +227,17 @@ def test_the_report_judges_on_other_texts_than_it_fits(adaptive_runs):
     assert report.fitted.temperature[0] > 1.4 and report.first_after.error < report.first_before.error
     judged = [evidence[1], evidence[3]]
     walked = np.concatenate([one.walked for one in judged])
-    for found, scores in ((report.before, [one.surrogate for one in judged]), (report.after, [rescored(one, report.fitted.temperature) for one in judged])):
+    for found, scores in (
+        (report.before, [one.surrogate for one in judged]),
+        (report.after, [rescored(one, report.fitted.temperature) for one in judged]),
+    ):
         assert found.pearson.value == pytest.approx(np.corrcoef(np.concatenate(scores), walked)[0, 1], abs=1e-9)
     assert report.first_before.total == np.minimum(walked, 4).sum() == len(outcomes(judged))
     by_method = regrown_by_method(report.regrown).iloc[0]
     frame = report.regrown
     assert by_method["predicted_tokens_per_second_after_at_least"] == pytest.approx(
-        frame["tokens_after_at_least"].sum() / frame["predicted_seconds_after"].sum())
+        frame["tokens_after_at_least"].sum() / frame["predicted_seconds_after"].sum()
+    )
     assert by_method["accepted"] == walked.sum() - 120 >= by_method["accepted_held"] > 0
 
 
@@ -223,7 +246,13 @@ def test_a_real_decode_grows_again_node_for_node(default_pair):
     method = Bastion(calibration=tiny_calibration(default_pair, step=0.05))
     for name, asked in (("bastion", method), ("ddtree:9", "ddtree:9")):
         steps = list(decode(default_pair, "Count from one to five.", asked, max_new_tokens=12))
-        one = run_evidence(make_saved(steps, method=name, tree={"min_nodes": 1, "max_nodes": None},
-                                      calibration={"max_probed_nodes": method.calibration.max_probed_nodes}))
+        one = run_evidence(
+            make_saved(
+                steps,
+                method=name,
+                tree={"min_nodes": 1, "max_nodes": None},
+                calibration={"max_probed_nodes": method.calibration.max_probed_nodes},
+            )
+        )
         assert len(one) >= 2 and all(reproduced(one, row) for row in range(len(one)))
         np.testing.assert_allclose(rescored(one, np.ones(7)), one.surrogate, atol=1e-9)

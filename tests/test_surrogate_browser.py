@@ -28,8 +28,11 @@ def server(default_model, default_pair, tmp_path_factory):
         for method in ("ddtree:9", "dflash") if place == 0 else ("ddtree:9",):
             sampling = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 28, "seed": 0, "stop_token_ids": [2]}
             ids = default_pair.tokenizer.encode_prompt(prompt)
-            writer = store.create({**run_info(default_pair, prompt, ids, method, sampling), "prompt_set": "test"},
-                                  text_of=default_pair.tokenizer.token_texts, decode=default_pair.tokenizer.decode)
+            writer = store.create(
+                {**run_info(default_pair, prompt, ids, method, sampling), "prompt_set": "test"},
+                text_of=default_pair.tokenizer.token_texts,
+                decode=default_pair.tokenizer.decode,
+            )
             for step in decode(default_pair, ids, method=method, trace=True, **sampling):
                 writer.append(step)
             writer.finish()
@@ -54,7 +57,14 @@ def records(server):
 
 
 def metric(screen, label: str) -> str:
-    return screen.part("stMetric").filter(has_text=label).locator("[data-testid=stMetricValue]").inner_text().replace("\u2009", "").replace("\u2212", "-")
+    return (
+        screen.part("stMetric")
+        .filter(has_text=label)
+        .locator("[data-testid=stMetricValue]")
+        .inner_text()
+        .replace("\u2009", "")
+        .replace("\u2212", "-")
+    )
 
 
 def csv(screen, button) -> pd.DataFrame:
@@ -72,7 +82,7 @@ def test_the_numbers_are_those_of_the_records_and_a_row_opens_its_step(screen, s
     page, counted = screen.page, records(server)
     page.goto(f"{server.url}/surrogate")
     screen.part("stMetric").first.wait_for(timeout=240_000)
-    screen.errors.clear()   # Streamlit looks for its own addresses beneath that of the page first, and the console says so
+    screen.errors.clear()  # Streamlit looks for its own addresses beneath that of the page first, and the console says so
     screen.until(lambda: page.locator(".st-key-chart-surrogate-before-after .js-plotly-plot").count() == 1)
 
     surrogate = np.array([step.surrogate for _, step in counted])
@@ -84,7 +94,8 @@ def test_the_numbers_are_those_of_the_records_and_a_row_opens_its_step(screen, s
     # the exported numbers, at full precision
     table = csv(screen, page.locator(".st-key-chart-surrogate-scatter").get_by_role("button", name="CSV"))
     assert sorted(zip(table["run"], table["step"], table["surrogate"], table["emitted"])) == sorted(
-        (run.id, step.index, step.surrogate, len(step.emitted)) for run, step in counted)
+        (run.id, step.index, step.surrogate, len(step.emitted)) for run, step in counted
+    )
     found = csv(screen, page.locator(".st-key-chart-surrogate-correlation").get_by_role("button", name="CSV")).set_index("kind")
     assert abs(found.loc["pearson", "value"] - stats.pearsonr(table["surrogate"], table["emitted"]).statistic) < 1e-9
     assert abs(found.loc["spearman", "value"] - stats.spearmanr(table["surrogate"], table["emitted"]).statistic) < 1e-9
@@ -97,7 +108,7 @@ def test_the_numbers_are_those_of_the_records_and_a_row_opens_its_step(screen, s
             said.append(float(np.exp(np.float64(step.trace.marginal_log_probs[d, 0]))))
             came.append(step.trace.marginal_token_ids[d, 0] == wanted[d])
     error = calibration_error(np.array(said), np.array(came, float))
-    assert float(metric(screen, "Calibration error")) == pytest.approx(error, rel=0.06)   # two digits on the page
+    assert float(metric(screen, "Calibration error")) == pytest.approx(error, rel=0.06)  # two digits on the page
     outcomes = csv(screen, page.get_by_role("button", name="All outcomes, CSV"))
     first = outcomes[outcomes["rank"] == 1]
     assert len(first) == len(said)
@@ -108,7 +119,7 @@ def test_the_numbers_are_those_of_the_records_and_a_row_opens_its_step(screen, s
     screen.until(lambda: "surrogate-outcome" in screen.query())
 
     # the worst over-estimate opens in Explore, at its step
-    run, step = max(counted, key=lambda pair: (pair[1].surrogate - len(pair[1].accepted)))
+    run, step = max(counted, key=lambda pair: pair[1].surrogate - len(pair[1].accepted))
     link = page.locator(".st-key-surrogate-over a").first
     assert link.inner_text().strip() == f"step {step.index}, {run.info['method']}"
     link.click()

@@ -36,11 +36,17 @@ def traces(figure, **wanted):
 
 def figures(report, dark):
     t = DepthTemperatures(np.array([1.5, 1.0]), np.array([True, False]), np.array([90, 3]), np.array([2.0, 1.0]), np.array([1.9, 1.0]))
-    return [scatter_figure(report.frame, report.correlation, "emitted", dark), correlation_figure([("a", report.correlation)], "runs resampled", dark),
-            reliability_figure(report.depths_all, "depth", "Reliability by depth", dark), agreement_figure(report.ranks, "rank", "By rank", dark, True),
-            lengths_figure(report.clipping, dark), groups_figure(grouped(report.frame, report.seen, "method"), "method", "emitted", dark),
-            temperatures_figure(t, "every other prompt", dark), errors_figure(report.depths, report.depths, dark),
-            nodes_figure(np.array([3, 4, 4]), np.array([4, 4, 5]), dark)]
+    return [
+        scatter_figure(report.frame, report.correlation, "emitted", dark),
+        correlation_figure([("a", report.correlation)], "runs resampled", dark),
+        reliability_figure(report.depths_all, "depth", "Reliability by depth", dark),
+        agreement_figure(report.ranks, "rank", "By rank", dark, True),
+        lengths_figure(report.clipping, dark),
+        groups_figure(grouped(report.frame, report.seen, "method"), "method", "emitted", dark),
+        temperatures_figure(t, "every other prompt", dark),
+        errors_figure(report.depths, report.depths, dark),
+        nodes_figure(np.array([3, 4, 4]), np.array([4, 4, 5]), dark),
+    ]
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -83,7 +89,9 @@ def test_a_point_is_in_the_hexagon_it_is_counted_in():
     assert (np.isclose(shifted, 0.5) == (cy % 2 == 1)).all()
 
 
-@pytest.mark.parametrize(("low", "high", "said"), [(0.5, 0.7, "below"), (0.83, 0.9, "above"), (0.7, 0.85, "reaches"), (np.nan, np.nan, "beside")])
+@pytest.mark.parametrize(
+    ("low", "high", "said"), [(0.5, 0.7, "below"), (0.83, 0.9, "above"), (0.7, 0.85, "reaches"), (np.nan, np.nan, "beside")]
+)
 def test_the_published_claim_is_a_band_and_the_title_says_where_we_are(low, high, said):
     found = Correlation(Estimate(0.84 if said == "above" else 0.75, low, high), Estimate(0.5, 0.4, 0.6), 100, 10, 1000)
     figure = correlation_figure([("these <b>steps", found)], "runs resampled")

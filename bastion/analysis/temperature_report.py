@@ -21,21 +21,22 @@ class TemperatureReport:
     """Before and after, on the steps that were not fitted to. S is correlated with the accepted path (walked)."""
 
     fitted: DepthTemperatures
-    how: str                        # how the texts were divided, in words
+    how: str  # how the texts were divided, in words
     steps_fitted: int
     steps_judged: int
-    before: Correlation | None      # the recorded trees' own S
-    after: Correlation | None       # the same trees scored at the fitted temperatures
+    before: Correlation | None  # the recorded trees' own S
+    after: Correlation | None  # the same trees scored at the fitted temperatures
     depths_before: dict[int, Reliability]  # rank 1
     depths_after: dict[int, Reliability]
     first_before: Reliability
     first_after: Reliability
-    regrown: pd.DataFrame           # one row per regrown step, see `regrown_frame`
-    irreproducible: int             # steps left out of it: their recorded tree does not come back at temperature 1
+    regrown: pd.DataFrame  # one row per regrown step, see `regrown_frame`
+    irreproducible: int  # steps left out of it: their recorded tree does not come back at temperature 1
 
 
-def temperature_report(evidence: Sequence[RunEvidence], unit: Unit, with_cut: bool = False, resamples: int = 1000,
-                       seed: int = 0) -> TemperatureReport | None:
+def temperature_report(
+    evidence: Sequence[RunEvidence], unit: Unit, with_cut: bool = False, resamples: int = 1000, seed: int = 0
+) -> TemperatureReport | None:
     """None when no run recorded more than one marginal a depth. Runs without such traces are passed over."""
     evidence = [one for one in evidence if one.log_probs.shape[2] > 1]
     if not evidence:
@@ -43,7 +44,9 @@ def temperature_report(evidence: Sequence[RunEvidence], unit: Unit, with_cut: bo
     fit, how = halves(evidence)
     counts = [np.full(len(one), True) if with_cut else one.emitted == one.walked for one in evidence]
     log_probs, known = stacked(evidence)
-    chosen, judged = (np.concatenate([(mask if wanted else ~mask) & count for mask, count in zip(fit, counts)]) for wanted in (True, False))
+    chosen, judged = (
+        np.concatenate([(mask if wanted else ~mask) & count for mask, count in zip(fit, counts)]) for wanted in (True, False)
+    )
     found = fit_temperatures(log_probs[chosen], known[chosen])
     seen = outcomes(evidence)
     seen = seen.where(judged[seen.row])
@@ -56,18 +59,44 @@ def temperature_report(evidence: Sequence[RunEvidence], unit: Unit, with_cut: bo
     clusters = None if unit == "step" else np.repeat([getattr(one, unit) for one in evidence], [len(one) for one in evidence])[both]
     grown = [regrow(one, found.temperature, np.flatnonzero(~mask & count)) for one, mask, count in zip(evidence, fit, counts)]
     return TemperatureReport(
-        found, how, int(chosen.sum()), int(judged.sum()),
-        correlate(recorded[both], walked[both], clusters, resamples, seed), correlate(rescore[both], walked[both], clusters, resamples, seed),
-        by_depth(seen), by_depth(after), overall(seen, 1), overall(after, 1), regrown_frame(evidence, grown), sum(one.irreproducible for one in grown))
+        found,
+        how,
+        int(chosen.sum()),
+        int(judged.sum()),
+        correlate(recorded[both], walked[both], clusters, resamples, seed),
+        correlate(rescore[both], walked[both], clusters, resamples, seed),
+        by_depth(seen),
+        by_depth(after),
+        overall(seen, 1),
+        overall(after, 1),
+        regrown_frame(evidence, grown),
+        sum(one.irreproducible for one in grown),
+    )
 
 
 def regrown_frame(evidence: Sequence[RunEvidence], grown: Sequence[Regrowth]) -> pd.DataFrame:
     """One row per regrown step: run, method, step, adaptive, nodes, tokens (after: at least), held accepted tokens, predicted seconds."""
-    frames = [pd.DataFrame({
-        "run": one.run, "method": one.method, "step": one.step[part.row], "adaptive": part.adaptive, "nodes_before": part.nodes_before,
-        "nodes_after": part.nodes_after, "tokens_before": part.tokens_before, "tokens_after_at_least": part.tokens_after,
-        "accepted": part.tokens_before - 1, "accepted_held": part.held, "predicted_seconds_before": part.seconds_before,
-        "predicted_seconds_after": part.seconds_after, "capped": part.capped}) for one, part in zip(evidence, grown) if len(part.row)]
+    frames = [
+        pd.DataFrame(
+            {
+                "run": one.run,
+                "method": one.method,
+                "step": one.step[part.row],
+                "adaptive": part.adaptive,
+                "nodes_before": part.nodes_before,
+                "nodes_after": part.nodes_after,
+                "tokens_before": part.tokens_before,
+                "tokens_after_at_least": part.tokens_after,
+                "accepted": part.tokens_before - 1,
+                "accepted_held": part.held,
+                "predicted_seconds_before": part.seconds_before,
+                "predicted_seconds_after": part.seconds_after,
+                "capped": part.capped,
+            }
+        )
+        for one, part in zip(evidence, grown)
+        if len(part.row)
+    ]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"method": [], "nodes_before": []})
 
 
@@ -80,12 +109,20 @@ def regrown_by_method(frame: pd.DataFrame) -> pd.DataFrame:
     for method, part in frame.groupby("method", sort=True):
         timed = part[part["predicted_seconds_before"].notna() & part["predicted_seconds_after"].notna()]
         before, after = timed["predicted_seconds_before"].sum(), timed["predicted_seconds_after"].sum()
-        rows.append({
-            "method": method, "steps": len(part), "nodes_before": part["nodes_before"].mean(), "nodes_after": part["nodes_after"].mean(),
-            "accepted": int(part["accepted"].sum()), "accepted_held": int(part["accepted_held"].sum()),
-            "tokens_before": int(part["tokens_before"].sum()), "tokens_after_at_least": int(part["tokens_after_at_least"].sum()),
-            "predicted_tokens_per_second_before": timed["tokens_before"].sum() / before if before > 0 else np.nan,
-            "predicted_tokens_per_second_after_at_least": timed["tokens_after_at_least"].sum() / after if after > 0 else np.nan})
+        rows.append(
+            {
+                "method": method,
+                "steps": len(part),
+                "nodes_before": part["nodes_before"].mean(),
+                "nodes_after": part["nodes_after"].mean(),
+                "accepted": int(part["accepted"].sum()),
+                "accepted_held": int(part["accepted_held"].sum()),
+                "tokens_before": int(part["tokens_before"].sum()),
+                "tokens_after_at_least": int(part["tokens_after_at_least"].sum()),
+                "predicted_tokens_per_second_before": timed["tokens_before"].sum() / before if before > 0 else np.nan,
+                "predicted_tokens_per_second_after_at_least": timed["tokens_after_at_least"].sum() / after if after > 0 else np.nan,
+            }
+        )
     return pd.DataFrame(rows)
 
 

@@ -12,7 +12,7 @@ from bastion.analysis.surrogate_report import Outcome, Unit, default_unit
 from bastion.records import RunSummary
 from pages.parts.sidebar import when
 
-RUNS = "surrogate-runs"        # in the address
+RUNS = "surrogate-runs"  # in the address
 REMEMBERED, PICKED, TAKE = "surrogate-remembered", "surrogate-picked", "surrogate-take"
 NEWEST = 20
 UNITS = {"auto": "automatic", "prompt": "prompts", "run": "runs", "step": "steps"}
@@ -46,10 +46,24 @@ def choose_runs(runs: Sequence[RunSummary]) -> list[str]:
     st.session_state[PICKED] = wanted
     groups, labels = shortcuts(runs), run_labels(runs)
     choice, shortcut = st.columns([3, 1], vertical_alignment="top")
-    choice.multiselect("Runs", list(known), key=PICKED, format_func=labels.get,
-                       placeholder="Choose one run or more", on_change=lambda: _remember(st.session_state[PICKED], newest))
-    shortcut.selectbox("Take all of", list(groups), index=None, key=TAKE, placeholder="newest, method, set, group",
-                       format_func=lambda name: f"{name} ({len(groups[name])})", on_change=_take, args=(groups, newest))
+    choice.multiselect(
+        "Runs",
+        list(known),
+        key=PICKED,
+        format_func=labels.get,
+        placeholder="Choose one run or more",
+        on_change=lambda: _remember(st.session_state[PICKED], newest),
+    )
+    shortcut.selectbox(
+        "Take all of",
+        list(groups),
+        index=None,
+        key=TAKE,
+        placeholder="newest, method, set, group",
+        format_func=lambda name: f"{name} ({len(groups[name])})",
+        on_change=_take,
+        args=(groups, newest),
+    )
     return wanted
 
 
@@ -81,9 +95,10 @@ def filter_runs(evidence: Sequence[RunEvidence]) -> list[RunEvidence]:
     kept = list(evidence)
     columns = st.columns(3)
     for column, label, key, of in (
-            (columns[0], "Methods", "surrogate-methods", lambda one: one.method),
-            (columns[1], "Prompt sets", "surrogate-sets", lambda one: one.prompt_set or "no set"),
-            (columns[2], "Temperatures", "surrogate-temperatures", lambda one: f"{one.temperature:g}")):
+        (columns[0], "Methods", "surrogate-methods", lambda one: one.method),
+        (columns[1], "Prompt sets", "surrogate-sets", lambda one: one.prompt_set or "no set"),
+        (columns[2], "Temperatures", "surrogate-temperatures", lambda one: f"{one.temperature:g}"),
+    ):
         options = sorted({of(one) for one in evidence})
         if isinstance(st.session_state.get(key), list):
             st.session_state[key] = [value for value in st.session_state[key] if value in options]
@@ -95,15 +110,34 @@ def filter_runs(evidence: Sequence[RunEvidence]) -> list[RunEvidence]:
 def judging(evidence: Sequence[RunEvidence]) -> Judging:
     """The three switches over the scatter. `evidence`: what is left after filtering."""
     row = st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
-    outcome = row.segmented_control("Outcome", list(OUTCOMES), default="emitted", key="surrogate-outcome", bind="query-params",
-                                    format_func=OUTCOMES.get, required=True,
-                                    help="S(n) estimates the nodes of the accepted path, root included. A step emits as many tokens, "
-                                         "unless a stop token or the length limit cut the output.")
-    unit = row.segmented_control("Resample", list(UNITS), default="auto", key="surrogate-unit", bind="query-params", format_func=UNITS.get,
-                                 required=True, help="What the bootstrap draws with replacement. Steps of one run are not independent, nor are "
-                                 "runs of one prompt, so whole prompts or runs are drawn where there are five or more.")
-    with_cut = row.toggle("Count cut steps", key="surrogate-cut", bind="query-params",
-                          help="Steps whose output a stop token or the length limit cut: they emitted fewer tokens than the target accepted.")
+    outcome = row.segmented_control(
+        "Outcome",
+        list(OUTCOMES),
+        default="emitted",
+        key="surrogate-outcome",
+        bind="query-params",
+        format_func=OUTCOMES.get,
+        required=True,
+        help="S(n) estimates the nodes of the accepted path, root included. A step emits as many tokens, "
+        "unless a stop token or the length limit cut the output.",
+    )
+    unit = row.segmented_control(
+        "Resample",
+        list(UNITS),
+        default="auto",
+        key="surrogate-unit",
+        bind="query-params",
+        format_func=UNITS.get,
+        required=True,
+        help="What the bootstrap draws with replacement. Steps of one run are not independent, nor are "
+        "runs of one prompt, so whole prompts or runs are drawn where there are five or more.",
+    )
+    with_cut = row.toggle(
+        "Count cut steps",
+        key="surrogate-cut",
+        bind="query-params",
+        help="Steps whose output a stop token or the length limit cut: they emitted fewer tokens than the target accepted.",
+    )
     return Judging(outcome or "emitted", default_unit(evidence) if unit in (None, "auto") else unit, bool(with_cut))
 
 

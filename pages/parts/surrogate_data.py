@@ -22,7 +22,7 @@ class Read:
     """The runs that have a surrogate, in the order asked for, and why each of the others is left out."""
 
     evidence: list[RunEvidence]
-    left_out: list[tuple[str, str]]   # run id, a few words
+    left_out: list[tuple[str, str]]  # run id, a few words
 
 
 def read_runs(run_ids: Sequence[str]) -> Read:
@@ -60,12 +60,16 @@ def _seen() -> set[tuple[str, str]]:
 
 
 @st.cache_resource(max_entries=KEPT_REPORTS, show_spinner="Correlating, with a thousand resamples")
-def report(root: str, run_ids: tuple[str, ...], unit: Unit, outcome: Outcome, with_cut: bool, _evidence: list[RunEvidence]) -> SurrogateReport:
+def report(
+    root: str, run_ids: tuple[str, ...], unit: Unit, outcome: Outcome, with_cut: bool, _evidence: list[RunEvidence]
+) -> SurrogateReport:
     """`surrogate_report` of these runs, computed once."""
     return surrogate_report(_evidence, unit, outcome, with_cut)
 
 
 @st.cache_resource(max_entries=KEPT_REPORTS, show_spinner="Fitting temperatures and growing the trees again")
-def temperatures(root: str, run_ids: tuple[str, ...], unit: Unit, with_cut: bool, _evidence: list[RunEvidence]) -> TemperatureReport | None:
+def temperatures(
+    root: str, run_ids: tuple[str, ...], unit: Unit, with_cut: bool, _evidence: list[RunEvidence]
+) -> TemperatureReport | None:
     """`temperature_report` of these runs, computed once."""
     return temperature_report(_evidence, unit, with_cut)

@@ -30,7 +30,13 @@ def headline(report: SurrogateReport) -> None:
         ("Pearson", _correlation(found and found.pearson), _interval(found and found.pearson, spread), GLOSSARY["Pearson"]),
         ("Spearman", _correlation(found and found.spearman), _interval(found and found.spearman, spread), GLOSSARY["Spearman"]),
         ("Bias", _signed(report.bias), "tokens a step", "Mean of S(n) minus the outcome: above 0 the drafter promises too much."),
-        ("Calibration error", numbers.significant(first.error, 2), f"{numbers.count(first.total)} first choices", GLOSSARY["calibration error"]))
+        (
+            "Calibration error",
+            numbers.significant(first.error, 2),
+            f"{numbers.count(first.total)} first choices",
+            GLOSSARY["calibration error"],
+        ),
+    )
     row = st.container(horizontal=True, gap="medium")
     for label, value, note, words in cells:
         with row.container(gap=None, width=METRIC_WIDTH):
@@ -47,9 +53,21 @@ def scatter(report: SurrogateReport) -> None:
         return
     found = report.correlation
     note = f"{UNIT_WORDS[report.unit]}; {numbers.count(found.resamples)} resamples of {numbers.count(found.clusters)}"
-    table = pd.DataFrame([{"kind": kind, "value": e.value, "low": e.low, "high": e.high, "steps": found.steps, "unit": report.unit,
-                           "clusters": found.clusters, "resamples": found.resamples}
-                          for kind, e in (("pearson", found.pearson), ("spearman", found.spearman))])
+    table = pd.DataFrame(
+        [
+            {
+                "kind": kind,
+                "value": e.value,
+                "low": e.low,
+                "high": e.high,
+                "steps": found.steps,
+                "unit": report.unit,
+                "clusters": found.clusters,
+                "resamples": found.resamples,
+            }
+            for kind, e in (("pearson", found.pearson), ("spearman", found.spearman))
+        ]
+    )
     chart(correlation_figure([("these steps", found)], note, dark()), table, "surrogate-correlation")
 
 
@@ -59,23 +77,49 @@ def reliability(report: SurrogateReport) -> None:
         st.caption("None of these runs recorded what the drafter thought, so there is nothing to compare. Runs that the app decodes do.")
         return
     first, every = report.first_choice, report.all_ranks
-    st.caption(f"Expected calibration error: {len(first.count)} bins of equal width, weighted by their counts. First choices "
-               f"{numbers.significant(first.error, 2)}; all recorded ranks together {numbers.significant(every.error, 2)}, most of them near 0. "
-               "Above temperature 0 the target's token is a draw from it.")
-    name, tables = st.segmented_control(
-        "By", ["depth", "rank"], default="depth", key="surrogate-reliability", bind="query-params", required=True,
-        format_func=lambda by: f"by {by}"), (report.depths, report.ranks)
+    st.caption(
+        f"Expected calibration error: {len(first.count)} bins of equal width, weighted by their counts. First choices "
+        f"{numbers.significant(first.error, 2)}; all recorded ranks together {numbers.significant(every.error, 2)}, most of them near 0. "
+        "Above temperature 0 the target's token is a draw from it."
+    )
+    name, tables = (
+        st.segmented_control(
+            "By",
+            ["depth", "rank"],
+            default="depth",
+            key="surrogate-reliability",
+            bind="query-params",
+            required=True,
+            format_func=lambda by: f"by {by}",
+        ),
+        (report.depths, report.ranks),
+    )
     by, shown = ("rank", tables[1]) if name == "rank" else ("depth", tables[0])
     # The ranks far down are all said to be near 0: a diagram of one point shows nothing.
     diagrams = {name: t for name, t in shown.items() if (t.count > 0).sum() > 1} or shown if by == "rank" else report.depths_all
     title = finding(first)
-    chart(agreement_figure(shown, by, title if by == "depth" else "How often the target takes each rank", dark(), by == "rank"),
-          agreement_frame(shown, by), f"surrogate-agreement-{by}")
-    chart(reliability_figure(diagrams, by, f"Reliability by {by}" + (", all recorded ranks" if by == "depth" else ", all reached depths"), dark()),
-          reliability_frame(diagrams, by), f"surrogate-reliability-{by}")
-    st.download_button("All outcomes, CSV", data=lambda: outcome_frame(report.seen, _all_steps(report)).to_csv(index=False).encode(),
-                       file_name="bastion-surrogate-outcomes.csv", mime="text/csv", type="tertiary", on_click="ignore", key="surrogate-outcomes",
-                       help="One row per reached depth and recorded rank, at full precision: large for many runs.")
+    chart(
+        agreement_figure(shown, by, title if by == "depth" else "How often the target takes each rank", dark(), by == "rank"),
+        agreement_frame(shown, by),
+        f"surrogate-agreement-{by}",
+    )
+    chart(
+        reliability_figure(
+            diagrams, by, f"Reliability by {by}" + (", all recorded ranks" if by == "depth" else ", all reached depths"), dark()
+        ),
+        reliability_frame(diagrams, by),
+        f"surrogate-reliability-{by}",
+    )
+    st.download_button(
+        "All outcomes, CSV",
+        data=lambda: outcome_frame(report.seen, _all_steps(report)).to_csv(index=False).encode(),
+        file_name="bastion-surrogate-outcomes.csv",
+        mime="text/csv",
+        type="tertiary",
+        on_click="ignore",
+        key="surrogate-outcomes",
+        help="One row per reached depth and recorded rank, at full precision: large for many runs.",
+    )
 
 
 def lengths(report: SurrogateReport) -> None:
@@ -84,35 +128,59 @@ def lengths(report: SurrogateReport) -> None:
     table = pd.DataFrame({"length": found.length, "ended": found.ended, "clipped": found.clipped})
     chart(lengths_figure(found, dark()), table, "surrogate-lengths")
     if found.clipped_steps:
-        st.caption(f"Estimated by geometric continuation: of {numbers.count(found.reached)} steps that came within one of the drafter's depth, "
-                   f"{numbers.percent(found.rate)} took the last token too; each clipped path is taken to go on at that rate. Agreement falls with depth "
-                   "and the rate counts what the tree held, so this leans high.")
+        st.caption(
+            f"Estimated by geometric continuation: of {numbers.count(found.reached)} steps that came within one of the drafter's depth, "
+            f"{numbers.percent(found.rate)} took the last token too; each clipped path is taken to go on at that rate. "
+            "Agreement falls with depth "
+            "and the rate counts what the tree held, so this leans high."
+        )
 
 
 def groups(report: SurrogateReport) -> None:
     st.subheader("Where is it right, and where not?", anchor=False)
-    by = st.segmented_control("Group steps by", list(GROUPINGS), default="method", key="surrogate-by", bind="query-params", required=True,
-                              format_func=GROUPINGS.get) or "method"
+    by = (
+        st.segmented_control(
+            "Group steps by",
+            list(GROUPINGS),
+            default="method",
+            key="surrogate-by",
+            bind="query-params",
+            required=True,
+            format_func=GROUPINGS.get,
+        )
+        or "method"
+    )
     table = grouped(report.frame, report.seen, by, report.outcome)
     if len(table) <= 12:
         chart(groups_figure(table, GROUPINGS[by], report.outcome, dark()), table, "surrogate-groups")
     mean = f"mean_{report.outcome}"
-    st.dataframe(table, hide_index=True, width="stretch", key="surrogate-group-table", column_config={
-        "group": GROUPINGS[by], "steps": st.column_config.NumberColumn("steps"),
-        "mean_surrogate": st.column_config.NumberColumn("mean S(n)", format="%.2f", help=GLOSSARY["surrogate"]),
-        mean: st.column_config.NumberColumn(f"mean {report.outcome}", format="%.2f"),
-        "bias": st.column_config.NumberColumn("bias", format="%+.2f", help="Mean of S(n) minus the outcome, tokens a step"),
-        "pearson": st.column_config.NumberColumn("Pearson", format="%.2f", help=GLOSSARY["Pearson"]),
-        "spearman": st.column_config.NumberColumn("Spearman", format="%.2f", help=GLOSSARY["Spearman"]),
-        "ece": st.column_config.NumberColumn("calibration error", format="%.3f", help=GLOSSARY["calibration error"])})
+    st.dataframe(
+        table,
+        hide_index=True,
+        width="stretch",
+        key="surrogate-group-table",
+        column_config={
+            "group": GROUPINGS[by],
+            "steps": st.column_config.NumberColumn("steps"),
+            "mean_surrogate": st.column_config.NumberColumn("mean S(n)", format="%.2f", help=GLOSSARY["surrogate"]),
+            mean: st.column_config.NumberColumn(f"mean {report.outcome}", format="%.2f"),
+            "bias": st.column_config.NumberColumn("bias", format="%+.2f", help="Mean of S(n) minus the outcome, tokens a step"),
+            "pearson": st.column_config.NumberColumn("Pearson", format="%.2f", help=GLOSSARY["Pearson"]),
+            "spearman": st.column_config.NumberColumn("Spearman", format="%.2f", help=GLOSSARY["Spearman"]),
+            "ece": st.column_config.NumberColumn("calibration error", format="%.3f", help=GLOSSARY["calibration error"]),
+        },
+    )
 
 
 def worst_steps(report: SurrogateReport) -> None:
     """Both ends of the error, each row a link to its step in Explore."""
-    st.subheader("Where it was most wrong", anchor=False, help="S(n) minus the accepted path, in tokens. A link opens the step in Explore.")
+    st.subheader(
+        "Where it was most wrong", anchor=False, help="S(n) minus the accepted path, in tokens. A link opens the step in Explore."
+    )
     st.html("""<style>.st-key-surrogate-over a, .st-key-surrogate-under a {padding: 0.1rem 0; background: transparent}
 [class*=st-key-surrogate-] a p {text-decoration: underline; text-underline-offset: 3px; text-decoration-thickness: 1px}
-.st-key-surrogate-over p, .st-key-surrogate-under p {font-size: 0.9rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis}</style>""")
+.st-key-surrogate-over p, .st-key-surrogate-under p {
+  font-size: 0.9rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis}</style>""")
     over, under = worst(report.frame, WORST)
     for words, rows, name in (("Promised most too much", over, "over"), ("Promised most too little", under, "under")):
         with st.container(key=f"surrogate-{name}", gap=None):
@@ -122,11 +190,26 @@ def worst_steps(report: SurrogateReport) -> None:
                 continue
             _row(("step in Explore", "S(n)", "gave", "error", "nodes", "the step wrote"), head=True)
             for row in rows.itertuples():
-                _row((row, numbers.significant(row.surrogate), numbers.count(row.walked), _signed(row.error), numbers.count(row.nodes),
-                      plain(row.text, 44)))
+                _row(
+                    (
+                        row,
+                        numbers.significant(row.surrogate),
+                        numbers.count(row.walked),
+                        _signed(row.error),
+                        numbers.count(row.nodes),
+                        plain(row.text, 44),
+                    )
+                )
     table = pd.concat([over, under], ignore_index=True)
-    st.download_button("CSV", data=lambda: table.to_csv(index=False).encode(), file_name="bastion-surrogate-worst.csv", mime="text/csv",
-                       type="tertiary", on_click="ignore", key="surrogate-worst-csv")
+    st.download_button(
+        "CSV",
+        data=lambda: table.to_csv(index=False).encode(),
+        file_name="bastion-surrogate-worst.csv",
+        mime="text/csv",
+        type="tertiary",
+        on_click="ignore",
+        key="surrogate-worst-csv",
+    )
 
 
 def _row(cells: tuple, head: bool = False) -> None:
@@ -137,8 +220,12 @@ def _row(cells: tuple, head: bool = False) -> None:
         elif place:
             column.markdown(cell or "(nothing)")
         else:
-            column.page_link("pages/explore.py", label=plain(f"step {cell.step}, {cell.method}", 34),
-                             query_params={"run": cell.run, "step": str(cell.step)}, help=plain(f"Run {cell.run} {cell.prompt_set}".strip()))
+            column.page_link(
+                "pages/explore.py",
+                label=plain(f"step {cell.step}, {cell.method}", 34),
+                query_params={"run": cell.run, "step": str(cell.step)},
+                help=plain(f"Run {cell.run} {cell.prompt_set}".strip()),
+            )
 
 
 def _all_steps(report: SurrogateReport) -> pd.DataFrame:
