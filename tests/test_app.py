@@ -77,6 +77,19 @@ def test_one_click_on_an_example_fills_the_prompt(jobs):
     assert not test.exception and test.text_area(key="prompt").value == EXAMPLES[3].prompt
 
 
+def test_widths_are_typed_and_brought_back(jobs):
+    test = app()
+    test.selectbox(key="method").set_value("specinfer").run()
+    test.text_input(key="method_widths").set_value("3,2").run()
+    test.text_area[0].set_value("ab").run()
+    button(test, "Decode").click().run()
+    run_id = test.query_params["run"]
+    assert jobs.view(run_id).request.method == "specinfer:3,2"
+    finished(jobs, run_id)
+    again = app(run=run_id)
+    assert again.selectbox(key="method").value == "specinfer" and again.text_input(key="method_widths").value == "3,2"
+
+
 def test_decode_submits_what_the_widgets_say_and_the_link_holds_the_run(jobs, engine):
     engine.hold("ddtree:24 1")
     test = app()

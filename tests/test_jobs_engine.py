@@ -101,5 +101,6 @@ def test_a_target_alone_decodes_plainly_and_says_what_trees_need(jobs, choice):
 def test_the_offers_are_the_built_methods_of_the_registry():
     offers = offered_methods()
     assert [o.name for o in offers] == [name for name, entry in METHODS.items() if entry.build is not None]
-    assert [o.name for o in offers if o.adaptive] == ["bastion"]
-    assert [o.label for o in offers if o.argument] == ["ddtree:N"] and engine_missing() == ""
+    assert [o.name for o in offers if o.adaptive] == ["bastion", "bastion+ngram"]
+    assert [o.label for o in offers if o.argument][:2] == ["ddtree:N", "beam:N"] and engine_missing() == ""
+    assert {o.argument for o in offers} == {None, "N", "a,b,c"}   # what the form has a field for

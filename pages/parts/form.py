@@ -16,7 +16,7 @@ from pages.parts.text import plain
 
 BUTTON_WIDTH, FIELD_WIDTH = 128, 150   # pixels; what does not fit beside wraps below
 
-DEFAULTS = {"prompt": "", "method": "bastion", "method_argument": 16, "temperature": 0.0, "top_p": 1.0, "top_k": 0,
+DEFAULTS = {"prompt": "", "method": "bastion", "method_argument": 16, "method_widths": "4,2,2,1", "temperature": 0.0, "top_p": 1.0, "top_k": 0,
             "max_new_tokens": 128, "seed": 0, "min_nodes": 1, "max_nodes": None}
 
 
@@ -70,6 +70,8 @@ def _bring_settings(info: Mapping[str, Any], methods: Collection[str]) -> None:
         st.session_state["method"] = name
         if argument.isdecimal() and len(argument) < 6 and 1 <= int(argument) <= MOST_NODES:
             st.session_state["method_argument"] = int(argument)
+        if 0 < len(argument) <= 40 and set(argument) <= set("0123456789,"):
+            st.session_state["method_widths"] = argument
     sampling = info.get("sampling")
     for field, (low, high) in LIMITS.items():
         value = sampling.get(field) if isinstance(sampling, Mapping) else None
@@ -92,7 +94,10 @@ def _settings(brought: Shown | None) -> None:
                      help="How each step's tree of drafted tokens is grown. "
                           + " · ".join(f"{offer.name}: {offer.summary}" for offer in offers.values()))
     offer = offers[state["method"]]
-    if offer.argument:
+    if offer.argument == "a,b,c":
+        row.text_input("Children at each depth", key="method_widths", persist_state="session", width=FIELD_WIDTH, max_chars=40,
+                       help="How many of the most probable tokens stand below every node of depth 0, 1, 2, ...")
+    elif offer.argument:
         row.number_input("Drafted nodes N", 1, MOST_NODES, key="method_argument", persist_state="session", step=8, width=FIELD_WIDTH,
                          help="Nodes of every tree beside its root.")
     row.number_input("Temperature", *LIMITS["temperature"], key="temperature", persist_state="session", step=0.1, format="%.2f", width=FIELD_WIDTH,
@@ -122,8 +127,9 @@ def _take_example() -> None:
 def _start() -> None:
     state = st.session_state
     offer = next(o for o in offered_methods() if o.name == state["method"])
+    argument = {None: "", "N": f":{state['method_argument']}"}.get(offer.argument, f":{state['method_widths']}")
     request = DecodeRequest(
-        prompt=state["prompt"], method=f"{offer.name}:{state['method_argument']}" if offer.argument else offer.name,
+        prompt=state["prompt"], method=offer.name + argument,
         temperature=state["temperature"], top_p=state["top_p"], top_k=state["top_k"],
         max_new_tokens=state["max_new_tokens"], seed=state["seed"],
         min_nodes=state["min_nodes"], max_nodes=state["max_nodes"])
