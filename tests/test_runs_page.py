@@ -252,6 +252,21 @@ def test_filters_hold_for_every_run_they_return(jobs):
     assert {run.id: kind_of(run) for run in runs} == {"a": "single", "b": "race", "c": "single"} and kinds(runs)["single"] == 2
 
 
+def test_a_renamed_run_is_read_anew(jobs):
+    from bastion.jobs.shown import show
+    add(jobs, "one")
+    assert show("one").info["title"] == "Sheep"
+    jobs.store.rename("one", "Goats")
+    assert show("one").info["title"] == "Goats"
+
+
+@pytest.mark.parametrize("size, words", [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.00 kB"), (999_499, "999 kB"),
+                                         (999_500, "1.00 MB"), (6_300_000, "6.30 MB"), (5 * 10**9, "5.00 GB"), (2 * 10**12, "2 000 GB")])
+def test_sizes_are_said_with_three_digits(size, words):
+    from bastion.figures.numbers import storage
+    assert storage(size).replace("\u2009", " ").replace("\xa0", " ") == words
+
+
 def test_the_html_and_zip_downloads_hold_the_run(jobs):
     from pages.parts.run_html import _page
     add(jobs, "one")

@@ -68,3 +68,4 @@ def _tree(shown: Shown, select: int | None) -> None:
     if moved.get("run") == shown.id and str(moved.get("step")) != st.query_params.get("step"):
         st.query_params["step"] = str(moved["step"])
         st.session_state["explored"] = st.query_params.to_dict()
+        st.session_state.setdefault("looked-at", {})[shown.id] = moved["step"]

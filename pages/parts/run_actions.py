@@ -31,7 +31,7 @@ def actions(store: RunStore, selected: Sequence[RunSummary], shown: int) -> None
     if (PAGES / "compare.py").is_file() and row.button("Compare", disabled=len(ids) < 2, help="Two runs or more, side by side"):
         st.switch_page("pages/compare.py", query_params={"race-runs": ids})
     if (PAGES / "surrogate.py").is_file() and row.button("Surrogate", disabled=not ids, help="How well the drafter judged its trees"):
-        st.switch_page("pages/surrogate.py", query_params={"surrogate-runs": ids})
+        st.switch_page("pages/surrogate.py", query_params={"surrogate-runs": ",".join(ids)})
     with row.popover("Title and note", disabled=one is None):
         if one is not None:
             _name(store, one)
@@ -41,7 +41,8 @@ def actions(store: RunStore, selected: Sequence[RunSummary], shown: int) -> None
                         help="A zip that any BASTION Studio imports; of several runs one zip that holds them all")
     html_button(row, store, one.id if one else None)
     row.button("Delete", disabled=not ids, on_click=_delete, args=(store, ids), help="Can be undone")
-    if not deleted_line(store, row):
+    deleted = deleted_line(store, row)
+    if ids or not deleted:
         row.caption(f"{count(len(ids))} of {count(shown)} selected" if ids else f"{count(shown)} shown; select rows on their left edge")
     if problem := st.session_state.pop("runs-problem", ""):
         st.error(plain(problem))

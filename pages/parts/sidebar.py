@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, UTC
 
 import streamlit as st
@@ -26,7 +27,7 @@ def sidebar(shown: Shown | None) -> None:
                 st.download_button("Download this run", data=lambda: manager().store.export_zip(shown.id),
                                    file_name=f"bastion-run-{shown.id}.zip", mime="application/zip", on_click="ignore",
                                    width="stretch", help="A zip of JSON and Parquet that any BASTION Studio can open.")
-                html_button(st, manager().store, shown.id, _step(), width="stretch")
+                html_button(st, manager().store, shown.id, _step_of(shown.id), width="stretch")
         _recent(shown)
         _upload()
 
@@ -64,10 +65,12 @@ def _label(run: RunSummary) -> str:
     return f"{plain(when(run.created))}  {plain(run.title, 25) or 'untitled'}{state}"
 
 
-def _step() -> int | None:
-    """The step on show, as the address says it."""
+def _step_of(run_id: str) -> Callable[[], int | None]:
+    """Asks for the step on show when it is called: steps change without this script being run again."""
     linked = st.query_params.get("step", "")
-    return int(linked) if linked.isdecimal() and len(linked) < 9 else None
+    first = int(linked) if linked.isdecimal() and len(linked) < 9 else None
+    looked_at = st.session_state.setdefault("looked-at", {})
+    return lambda: looked_at.get(run_id, first)
 
 
 def _upload() -> None:
