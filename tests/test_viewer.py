@@ -154,6 +154,16 @@ def test_a_run_from_a_gpu_machine_opens_in_explore(viewed):
     screen.context.close()
 
 
+def test_the_same_run_is_judged_by_surrogate(viewed):
+    server, browser = viewed
+    screen = Screen(browser, server)
+    screen.page.goto(f"{server.url}/surrogate?surrogate-runs=20260101-120000-h20000")
+    main = screen.page.get_by_test_id("stMain")
+    screen.until(lambda: screen.page.locator(".js-plotly-plot .main-svg").count() >= 2)
+    assert "h20000" in main.inner_text() and main.get_by_test_id("stException").count() == 0
+    screen.context.close()
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_opens_and_says_in_one_line_what_needs_an_engine(viewed, page):
     server, browser = viewed
