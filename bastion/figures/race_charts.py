@@ -15,7 +15,7 @@ from bastion.figures.frame import house_figure, ink_colour, shade
 from bastion.figures.palette import GROUND, method_colour
 
 YARDSTICK = "ar"
-ROW_HEIGHT, AROUND = 40, 158   # pixels
+ROW_HEIGHT, AROUND = 40, 166   # pixels
 
 
 def speedup_figure(labels: Sequence[str], points: Sequence[LivePoint], dark: bool = False, live: bool = False, axis: float = 0.0) -> go.Figure:
@@ -41,7 +41,7 @@ def speedup_figure(labels: Sequence[str], points: Sequence[LivePoint], dark: boo
     figure.update_yaxes(range=[len(labels) - 0.4, -0.6], tickmode="array", tickvals=list(range(len(labels))), rangemode="normal",
                         ticktext=[_tick(label, settled[label]) for label in labels], showgrid=False, showline=False, ticks="")
     left = min(60 + 7 * max((len(label) for label in labels), default=0), 250)
-    figure.update_layout(height=AROUND + ROW_HEIGHT * len(labels), margin={"l": left}, title={"xref": "container", "pad": {"l": 0}})
+    figure.update_layout(height=AROUND + ROW_HEIGHT * len(labels), margin={"l": left, "b": 84}, title={"xref": "container", "pad": {"l": 0}})
     figure.layout.annotations[0].update(xshift=-left, align="left")
     return figure
 
