@@ -16,6 +16,7 @@ import torch
 
 from bastion.decoding.methods import BestFirst
 from bastion.decoding.peaks import measure_peaks
+from bastion.decoding.tree_methods import Eagle3
 from bastion.errors import UserError
 from bastion.latency import Calibration, ModelShape, ProbeGrid, find_calibration, make_calibration, standard_grid
 from bastion.models.device import synchronise
@@ -25,6 +26,8 @@ from bastion.trees import DraftMarginals, FixedBudget, grow_best_first
 
 Progress = Callable[[str, float], None]
 """Hears what is being done, and the share done, 0 to 1."""
+PROFILED = {"marginals": BestFirst(FixedBudget(16)), "trees": Eagle3(15)}
+"""The method whose steps are timed, by what the drafter gives."""
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +149,7 @@ def profile_steps(pair: Pair) -> tuple[float, float]:
     """Median (draft, build + commit) seconds of a real decode with small trees; no draft time without a drafter."""
     from bastion.decoding.loop import decode
 
-    method = BestFirst(FixedBudget(16)) if pair.drafter is not None else "ar"
+    method = "ar" if pair.drafter is None else PROFILED[pair.drafter.gives]
     prompt = np.random.default_rng(1).integers(pair.target.vocab_size, size=min(48, pair.target.position_limit // 4)).tolist()
     steps = decode(pair, prompt, method, max_new_tokens=8 * PROFILED_STEPS, stop_token_ids=(), trace=False)
     seconds = []

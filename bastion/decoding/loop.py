@@ -15,6 +15,7 @@ from bastion.decoding.methods import MARGINALS, NO_MARGINALS, Method, resolve_me
 from bastion.decoding.rules import AcceptanceRule, proposals_of, resolve_rule, target_rows
 from bastion.decoding.sampling import Draws, Sampling, SeededDraws
 from bastion.decoding.trace import trace_step
+from bastion.decoding.tree_methods import check_drafter
 from bastion.drafters.lookup import NgramLookup
 from bastion.errors import UserError
 from bastion.latency import Calibration
@@ -22,7 +23,7 @@ from bastion.models.pair import Pair
 from bastion.models.target import TargetOutput
 from bastion.models.top_k import best_token, top_k
 from bastion.step import StepRecord
-from bastion.trees import DraftMarginals, DraftTree, grow_sampled
+from bastion.trees import BeamCandidates, DraftMarginals, DraftTree, grow_sampled
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +65,7 @@ def decode(
     stops = pair.stop_token_ids if stop_token_ids is None else frozenset(
         _checked_ids(pair, stop_token_ids, "stop_token_ids")
     )
-    if method.drafts and pair.drafter is None:
-        raise UserError(f"The method {method.name} needs a drafter and this pair has none; use ar, or load a drafter.")
+    check_drafter(method, pair.drafter)
     if hasattr(method, "with_rates"):
         from bastion.decoding.rates import find_or_make_rates
 
@@ -165,7 +165,7 @@ class _Decoding:
             token = best_token(output.logits[0])
         else:
             token = self.sampling.choose(output.logits[0], self.draws)
-        self.features = output.features
+        self.features, self.following = output.features, [*self.prompt_ids[1:], token]
         emitted = self._emit([token])
         gaps = _top2_gaps(output.logits)
         self.clock.lap("commit")
@@ -192,16 +192,18 @@ class _Decoding:
     def step(self, index: int) -> StepRecord:
         target, context, root, clock = self.pair.target, self.cache.length, self.root, self.clock
         clock.start()
-        marginals = self._draft(root, context)
+        drafted = self._draft(root, context)
         clock.lap("draft")
-        tree = self._grow(marginals, root, context)
+        tree = self._grow(drafted, root, context)
+        marginals = drafted if isinstance(drafted, DraftMarginals) else NO_MARGINALS
         inputs = target.tree_inputs(tree.token_ids, tree.depths, tree.ancestor_mask(), context)
         clock.lap("build")
         output = target.forward(*inputs, self.cache)
         clock.lap("verify")
         accepted, bonus = self._accept(tree, marginals, output.logits)
         kept = self._commit(accepted, output)
-        emitted = self._emit([*tree.token_ids[accepted[1:]].tolist(), bonus])
+        self.following = [*tree.token_ids[accepted[1:]].tolist(), bonus]
+        emitted = self._emit(self.following)
         gaps = _top2_gaps(output.logits[kept])[: len(emitted)]
         clock.lap("commit")
         predicted = None
@@ -232,7 +234,9 @@ class _Decoding:
         of which stands at context + d + 1."""
         return self.pair.target.position_limit - context - 2
 
-    def _grow(self, marginals: DraftMarginals, root: int, context: int) -> DraftTree:
+    def _grow(self, marginals: DraftMarginals | BeamCandidates, root: int, context: int) -> DraftTree:
+        if isinstance(marginals, BeamCandidates):
+            return self.method.grow_drafted(marginals, root, self.trace)
         if self.rule.drawn is not None:
             return grow_sampled(marginals, root, self.method.shape(marginals.depth), lambda p: self.draws(torch.from_numpy(p)))
         if self.lookup is None:
@@ -245,11 +249,13 @@ class _Decoding:
         rows = target_rows(logits, self.sampling)
         return self.rule.drawn(tree, proposals_of(marginals, logits.shape[-1]), rows, self.draws)
 
-    def _draft(self, root: int, context: int) -> DraftMarginals:
-        """The drafter's marginals behind `root`."""
+    def _draft(self, root: int, context: int) -> DraftMarginals | BeamCandidates:
+        """The drafter's marginals behind `root`, or what it searched for."""
         deepest = self._deepest(context)
         if self.session is None or deepest < 1:
             return NO_MARGINALS
+        if hasattr(self.method, "grow_drafted"):
+            return self.session.draft_tree(self.features, self.following, *self.method.search(deepest))
         wanted = MARGINALS if self.rule.drawn is not None else self.method.marginals(self.trace)
         ids, log_probs = self.session.draft(self.features, root, wanted)
         return DraftMarginals(ids[:deepest], log_probs[:deepest])

@@ -10,9 +10,10 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from bastion.decoding.tree_methods import Eagle3
 from bastion.errors import UserError
 from bastion.latency import Calibration
-from bastion.trees import (AdaptiveBudget, Budget, DraftMarginals, DraftTree, FixedBudget, Graft, TreeShape, grow_beam,
+from bastion.trees import (AdaptiveBudget, BeamCandidates, Budget, DraftMarginals, DraftTree, FixedBudget, Graft, TreeShape, grow_beam,
                            grow_best_first, grow_chain, grow_grafted, grow_static, sequoia_shape,
                            width_shape)
 from bastion.trees.best_first import PAST_THE_STOP
@@ -63,6 +64,16 @@ class LookupMethod(Method, Protocol):
 
     def grow_with(self, graft: Graft, marginals: DraftMarginals, root: int, context: int, deepest: int, trace: bool) -> DraftTree:
         """Like `grow`, from both sources; no node lies deeper than `deepest`."""
+
+
+class TreeMethod(Method, Protocol):
+    """A method whose candidates a drafter searches for (`Drafter.gives` is "trees")."""
+
+    def search(self, deepest: int) -> tuple[int, int]:
+        """Levels and beams to draft where no node may lie deeper than `deepest`."""
+
+    def grow_drafted(self, candidates: BeamCandidates, root: int, trace: bool) -> DraftTree:
+        """Like `grow`, from what was searched."""
 
 
 class DrawnMethod(Method, Protocol):
@@ -326,6 +337,11 @@ def _lookup(argument: str | None) -> Method:
     return Lookup(count, name=f"ngram:{count}")
 
 
+def _eagle3(argument: str | None) -> Method:
+    count = _count("eagle3", argument)
+    return Eagle3(count, name=f"eagle3:{count}")
+
+
 def _sequoia(argument: str | None) -> Method:
     count = _count("sequoia", argument)
     return Sequoia(count, name=f"sequoia:{count}")
@@ -360,7 +376,7 @@ METHODS: dict[str, MethodEntry] = {
     "beam": MethodEntry("level-wise beam of N nodes beside the root", _beam, "N"),
     "sequoia": MethodEntry("static tree of N nodes from measured acceptance rates", _sequoia, "N"),
     "specinfer": MethodEntry("static expansion widths per depth", _specinfer, "a,b,c"),
-    "eagle3": MethodEntry("EAGLE-3 dynamic tree", None, "N"),
+    "eagle3": MethodEntry("EAGLE-3's dynamic tree, the N best nodes beside the root", _eagle3, "N"),
     "small-lm": MethodEntry("a small language model drafts", None, "N"),
     "ngram": MethodEntry("what followed the same tokens before, N nodes, no drafter", _lookup, "N"),
 }

@@ -1,9 +1,10 @@
 """Drafters. Importing this package makes their loaders known; a new drafter is one file and one line here."""
 
-from bastion.drafters import dflash_drafter
+from bastion.drafters import dflash_drafter, eagle3_drafter
 from bastion.models.pair import load_pair
 from bastion.models.registry import register_drafter
 
 register_drafter(dflash_drafter.LOADER)
+register_drafter(eagle3_drafter.LOADER)
 
 __all__ = ["load_pair"]

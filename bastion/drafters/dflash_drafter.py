@@ -28,6 +28,7 @@ class DFlashDrafter:
     """
 
     kind = "dflash"
+    gives = "marginals"
 
     def __init__(self, model: DFlashDraftModel, target: Target, depth_temperatures: tuple[float, ...],
                  acceptance_rates: tuple[float, ...] | None = None):

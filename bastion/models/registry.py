@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 
 from bastion.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
     from bastion.models.target import Target
+    from bastion.trees import BeamCandidates
 
 
 class DraftSession(Protocol):
@@ -28,14 +31,26 @@ class DraftSession(Protocol):
         """
 
 
+class TreeDraftSession(Protocol):
+    """The same of a drafter that gives trees."""
+
+    def draft_tree(self, features: torch.Tensor, following: Sequence[int], levels: int, k: int) -> BeamCandidates:
+        """Read the context tokens that are new since the last call, then draft `levels` levels with k beams.
+
+        features: as above. following: the token behind each of those, the last of which is the root.
+        """
+
+
 class Drafter(Protocol):
     kind: str
+    gives: Literal["marginals", "trees"]
+    """One distribution per depth from one pass (DraftSession), or a search of its own (TreeDraftSession)."""
     depth: int
-    """Drafted positions of one pass."""
+    """Drafted positions of one step."""
     feature_layer_ids: tuple[int, ...]
     """Target layers whose outputs, side by side, make the features."""
 
-    def start(self, capacity: int) -> DraftSession:
+    def start(self, capacity: int) -> DraftSession | TreeDraftSession:
         """A fresh session for a sequence of at most `capacity` tokens."""
 
 

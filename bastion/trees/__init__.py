@@ -10,6 +10,7 @@ from bastion.trees.best_first import grow_best_first
 from bastion.trees.budgets import AdaptiveBudget, Budget, FixedBudget
 from bastion.trees.chain import grow_chain
 from bastion.trees.draft_tree import DraftTree
+from bastion.trees.eagle3_tree import BeamCandidates, grow_reranked
 from bastion.trees.grafted import Graft, grow_grafted
 from bastion.trees.marginals import DraftMarginals
 from bastion.trees.sampled import grow_sampled
@@ -18,6 +19,7 @@ from bastion.trees.static import TreeShape, grow_static, width_shape
 
 __all__ = [
     "AdaptiveBudget",
+    "BeamCandidates",
     "Budget",
     "DraftMarginals",
     "DraftTree",
@@ -28,6 +30,7 @@ __all__ = [
     "grow_best_first",
     "grow_chain",
     "grow_grafted",
+    "grow_reranked",
     "grow_sampled",
     "grow_static",
     "sequoia_shape",
