@@ -174,6 +174,9 @@ def check_fit(config: Eagle3Config, target: Target) -> None:
     if config.feature_layer_ids is None and len(set(layers)) < len(layers):
         raise UserError(f"The EAGLE-3 head names no feature layers, and of a target of {target.layers} layers the usual three are not "
                         "different ones; give a head whose config.json names them.")
+    if -1 in layers:
+        raise UserError("The EAGLE-3 head reads the target's embeddings as one of its features (layer id 0), which is not supported; "
+                        "give another head.")
     if not all(0 <= index < target.layers for index in layers):
         raise UserError(f"The EAGLE-3 head does not fit {target.name}: it reads the outputs of layers {list(layers)} and the target has "
                         f"layers 0 to {target.layers - 1}. Give a head that was trained for this target.")
