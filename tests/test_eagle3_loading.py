@@ -103,6 +103,23 @@ def test_a_head_without_its_own_output_head_shares_the_targets(target, tmp_path)
     assert ids_of(pair, "eagle3:12") == ids_of(pair, "ar")
 
 
+def test_heads_stored_in_bfloat16_run_beside_any_target(target, tmp_path, monkeypatch):
+    import bastion.drafters.dflash_drafter as dflash_module
+
+    head = write_head(tmp_path / "head", public_config(draft_vocab_size=VOCABULARY))
+    tensors = load_file(head / "model.safetensors")
+    for name, missing in (("own", ()), ("shared", ("lm_head.weight",))):
+        folder = shutil.copytree(head, tmp_path / name)
+        save_file({key: value.to(torch.bfloat16) for key, value in tensors.items() if key not in missing}, folder / "model.safetensors")
+        for quick in (False, True):  # whether this CPU is quicker in it
+            monkeypatch.setattr(dflash_module, "cpu_prefers_bfloat16", lambda quick=quick: quick)
+            pair = load(target, folder)
+            assert pair.drafter.dtype == (torch.bfloat16 if quick else torch.float32)
+            assert ids_of(pair, "eagle3:12") == ids_of(pair, "ar")
+        pair = load_pair(target, folder, device="cpu", dtype="bfloat16")
+        assert pair.drafter.dtype == torch.bfloat16 and len(ids_of(pair, "eagle3:12")) == 24
+
+
 def test_drafted_tokens_are_those_of_the_map(target, tmp_path):
     head = write_head(tmp_path / "head", public_config())
     kept = np.flatnonzero(load_file(head / "model.safetensors")["t2d"].numpy())
@@ -230,7 +247,7 @@ def test_pickled_weights_are_refused_with_the_way_out(target, tmp_path):
     tensors = load_file(head / "model.safetensors")
     torch.save(tensors, head / "pytorch_model.bin")
     (head / "model.safetensors").unlink()
-    with pytest.raises(UserError, match="convert it once, in its folder, with: python -c") as caught:
+    with pytest.raises(UserError, match="converted there once with: python -c") as caught:
         load(target, head)
     import subprocess
     import sys

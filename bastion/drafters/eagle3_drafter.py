@@ -214,7 +214,7 @@ def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(f"There is no model.safetensors in {folder}, and other files of weights are not read because they can run code; "
-                        f"if the head comes as pytorch_model.bin, convert it once, in its folder, with: {CONVERT}")
+                        f"if the head comes as pytorch_model.bin, load it from a folder of yours, converted there once with: {CONVERT}")
     try:
         tensors = {name: tensor for file in files for name, tensor in load_file(file).items()}
     except (SafetensorError, OSError) as error:
