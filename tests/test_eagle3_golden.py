@@ -18,6 +18,7 @@ from bastion.decoding import Eagle3, decode
 from bastion.drafters import load_pair
 from bastion.drafters.eagle3_drafter import load_eagle3
 from bastion.models.cache import KVCache
+from bastion.trees import DraftTree
 from bastion.trees.eagle3_tree import beam_candidates, grow_reranked
 from tests.golden import golden
 
@@ -68,20 +69,35 @@ def test_every_tensor_of_a_layers_forward():
     check("extend", model.fuse(expected["extend_fused_features"]), expected["extend_input_ids"])
 
 
+def as_drafted(tree) -> SimpleNamespace:
+    """The tree in the order of the published code: by level, below each beam of it in turn, most probable first.
+    Ours is numbered by probability, and so are a level's beams."""
+    order = np.lexsort((np.arange(tree.nodes), tree.parents, tree.depths))
+    number = np.argsort(order)
+    parents = tree.parents[order]
+    return SimpleNamespace(token_ids=tree.token_ids[order].tolist(), depths=tree.depths[order].tolist(),
+                           parents=[-1, *number[parents[1:]].tolist()], mask=tree.ancestor_mask()[order][:, order].astype(int).tolist(),
+                           path_log_probs=tree.path_log_probs[order])
+
+
 def check_tree(candidates, record: dict, setting: dict) -> None:
     """Candidates, scores and the tree against one recorded call."""
     scores = np.array(record["all_scores"])
     np.testing.assert_allclose(candidates.path_log_probs, scores, atol=TOLERANCE)
-    tree = grow_reranked(candidates, record["input_ids"][-1], setting["total_token_argument"] - 1)
+    grown = grow_reranked(candidates, record["input_ids"][-1], setting["total_token_argument"] - 1)
+    tree = as_drafted(grown)
     assert record["min_boundary_gap"] >= LEAST_GAP  # none of these is left out
-    assert tree.token_ids.tolist() == record["draft_tokens"]
-    assert tree.depths.tolist() == record["tree_position_ids"]
-    assert tree.ancestor_mask().astype(int).tolist() == record["tree_mask"]
+    assert tree.token_ids == record["draft_tokens"]
+    assert tree.depths == record["tree_position_ids"]
+    assert tree.mask == record["tree_mask"]
     if "selected_scores" in record:
         np.testing.assert_allclose(tree.path_log_probs[1:], record["selected_scores"], atol=TOLERANCE)
-    leaves = sorted(set(range(tree.nodes)) - set(tree.parents.tolist()))
-    longest = int(tree.depths.max()) + 1
-    assert [[*tree.path(leaf).tolist(), *[-1] * (longest - 1 - tree.depths[leaf])] for leaf in leaves] == record["retrieve_indices"]
+    leaves = sorted(set(range(grown.nodes)) - set(tree.parents))
+    for leaf, recorded in zip(leaves, record["retrieve_indices"], strict=True):
+        path = [leaf]
+        while path[-1]:
+            path.append(tree.parents[path[-1]])
+        assert path[::-1] == [node for node in recorded if node >= 0]
 
 
 def tree_names() -> list[str]:
@@ -209,7 +225,7 @@ if golden("drafters/tiny_qwen3").exists():
                 accepted += len(step.accepted) - 1
                 if tree["min_boundary_gap"] >= LEAST_GAP:
                     compared += 1
-                    assert step.token_ids.tolist() == tree["draft_tokens"]
-                    assert step.parents.tolist() == tree["parents"]
-                    assert step.depths.tolist() == tree["tree_position_ids"]
+                    found = as_drafted(DraftTree(step.token_ids, step.parents, step.depths, step.path_log_probs, ""))
+                    assert found.token_ids == tree["draft_tokens"] and found.parents == tree["parents"]
+                    assert found.depths == tree["tree_position_ids"]
         assert compared >= 0.9 * sum(len(run["steps"]) for run in setting["runs"]) and accepted > compared

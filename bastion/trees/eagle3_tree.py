@@ -58,18 +58,19 @@ def beam_candidates(first_tokens: np.ndarray, first_scores: np.ndarray, tokens: 
 
 
 def grow_reranked(candidates: BeamCandidates, root_token: int, nodes: int, trace: bool = False) -> DraftTree:
-    """The `nodes` most probable candidates beside the root, in the order in which they were drafted.
+    """The `nodes` most probable candidates beside the root, most probable first.
 
     A child is never more probable than its parent, and of equals the one drafted first is taken, so
-    what is taken is a tree. `tree.growth` logs them, and with `trace` the 64 best of the others.
+    what is taken is a tree, and its first n nodes are the tree of n. (The published code puts the same
+    nodes back into the order in which they were drafted.) `tree.growth` logs them, and with `trace` the
+    64 best of those that competed and were not taken.
     """
     order = np.argsort(-candidates.path_log_probs, kind="stable")
     order = order[np.isfinite(candidates.path_log_probs[order])]
-    taken = np.sort(order[:nodes])
+    taken = order[:nodes]
 
     def log() -> GrowthLog:
-        rest = order[nodes:nodes + PAST_THE_STOP] if trace else order[:0]
-        return _growth_log(candidates, np.concatenate((taken, rest)), len(taken))
+        return _growth_log(candidates, order[:nodes + PAST_THE_STOP] if trace else taken, len(taken))
 
     return DraftTree(
         token_ids=np.concatenate(([root_token], candidates.token_ids[taken])),
