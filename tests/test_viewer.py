@@ -15,6 +15,7 @@ from playwright.sync_api import sync_playwright
 from bastion.records import RunStore
 from tests.browser import FLAGS, ROOT, Screen, StudioServer, find_browser
 from tests.synthetic_runs import decode, make_info, make_run, text_of
+from tests.test_latency_catalogue import made
 from tests.test_layers import TORCH_LAYERS, imports, layer_of, packages_of, sources
 from tests.viewer_environment import canonical, installed_with, requirements, viewer_python
 
@@ -101,7 +102,8 @@ def recorded_elsewhere(tmp_path_factory):
     """The zip of a run whose run.json names a machine that is not this one."""
     store = RunStore(tmp_path_factory.mktemp("gpu"))
     info = make_info(title="On the big machine", device="NVIDIA H200", dtype="bfloat16", pair="Qwen/Qwen3-8B + z-lab/Qwen3-8B-DFlash",
-                     prompt="How many sheep?", drafter_depth=7, yardstick={"tokens_per_second": 40.0})
+                     prompt="How many sheep?", drafter_depth=7, yardstick={"tokens_per_second": 40.0},
+                     calibration=made("2026-01-01T00:00:00+00:00", device_name="NVIDIA H200", device_key="h200").to_json())
     writer = store.create(info, run_id="20260101-120000-h20000", text_of=text_of, decode=decode)
     for record in make_run(12, seed=5, nodes=24):
         writer.append(record)
@@ -154,13 +156,15 @@ def test_a_run_from_a_gpu_machine_opens_in_explore(viewed):
     screen.context.close()
 
 
-def test_the_same_run_is_judged_by_surrogate(viewed):
+@pytest.mark.parametrize("address, said", [("surrogate?surrogate-runs=20260101-120000-h20000", "h20000"), ("latency", "carried by 1 saved run, not stored on this machine")])
+def test_surrogate_and_latency_work_on_the_same_run(viewed, address, said):
     server, browser = viewed
     screen = Screen(browser, server)
-    screen.page.goto(f"{server.url}/surrogate?surrogate-runs=20260101-120000-h20000")
+    screen.page.goto(f"{server.url}/{address}")
     main = screen.page.get_by_test_id("stMain")
     screen.until(lambda: screen.page.locator(".js-plotly-plot .main-svg").count() >= 2)
-    assert "h20000" in main.inner_text() and main.get_by_test_id("stException").count() == 0
+    screen.until(lambda: said in main.inner_text(), 60)
+    assert main.get_by_test_id("stException").count() == 0
     screen.context.close()
 
 
