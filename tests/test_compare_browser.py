@@ -199,7 +199,8 @@ def test_a_race_is_run_replayed_and_its_table_says_what_the_records_say(screen):
     # and back: the race and its form are still there, and the link opens them in another browser
     page.get_by_test_id("stSidebarNav").get_by_role("link", name="Compare").click()
     screen.until(lambda: address(screen).get("race-id") == [race_id] and screen.part("race-lane").count() == 4)
-    assert page.get_by_role("textbox", name="Prompt").input_value() == PROMPT and not screen.errors
+    screen.until(lambda: page.get_by_role("textbox", name="Prompt").input_value() == PROMPT)   # the form comes after the race
+    assert not screen.errors
     other = Screen(screen.context.browser, screen.server)
     other.page.goto(page.url)
     other.until(lambda: other.part("race-lane").count() == 4 and other.page.get_by_role("textbox", name="Prompt").input_value() == PROMPT)
