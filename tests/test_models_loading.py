@@ -127,7 +127,7 @@ def test_code_in_a_model_folder_is_not_run(folders, tmp_path):
         ({"block_size": "many"}, "does not describe a DFlash drafter"),
         ({"layer_types": ["sliding_attention"]}, "sliding_attention"),
         ({"hidden_act": "gelu"}, "gelu"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}, "longrope"),
     ],
 )
 def test_a_drafter_that_does_not_fit(folders, drafter, fields, words):

@@ -5,6 +5,7 @@ from bastion.models.pair import load_pair
 from bastion.models.registry import register_drafter
 
 register_drafter(dflash_drafter.LOADER)
+register_drafter(dflash_drafter.SPECULATORS_LOADER)
 register_drafter(eagle3_drafter.LOADER)
 
 __all__ = ["load_pair"]

@@ -8,162 +8,25 @@ target's head, is the distribution of the token at position anchor + i.
 
 Architecture: DFlash (arXiv 2602.06036), in the layout of the published checkpoints: `config.json`
 and `model.safetensors`, whose keys are this module's `state_dict`. The module holds neither
-embedding nor head; both are the target's.
+embedding nor head; both are the target's, unless a folder brings its own.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from bastion.errors import UserError
+from bastion.drafters.dflash_config import (  # noqa: F401 - the drafter's names, from one place
+    DFlashConfig,
+    build_target_layer_ids,
+    rotary,
+    rotary_inverse_frequencies,
+)
 from bastion.models.attention import grouped_attention, trainable_attention
-
-
-@dataclass(frozen=True)
-class DFlashConfig:
-    """The shape of a drafter. `from_json` reads the published `config.json`, `to_json` writes it.
-
-    `target_layer_ids` counts the target's layers from 0; the feature is the *output* of that
-    layer, which Hugging Face calls `hidden_states[id + 1]`.
-    """
-
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    intermediate_size: int
-    vocab_size: int
-    block_size: int
-    mask_token_id: int
-    target_layer_ids: tuple[int, ...]
-    num_target_layers: int
-    rms_norm_eps: float = 1e-6
-    rope_theta: float = 10000.0
-    rope_scaling: dict | None = None
-    attention_bias: bool = False
-    max_position_embeddings: int = 32768
-
-    @classmethod
-    def from_json(cls, text: str) -> DFlashConfig:
-        """Read a `config.json`; UserError when it is not a DFlash drafter this module can run."""
-        try:
-            raw = json.loads(text)
-            dflash = raw.get("dflash_config") or {}
-            rope = dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
-            theta = rope.pop("rope_theta", None) or raw.get("rope_theta") or 10000.0
-            scaled = rope.get("rope_type", rope.get("type", "default")) != "default"
-            heads = int(raw["num_attention_heads"])
-            config = cls(
-                hidden_size=int(raw["hidden_size"]),
-                num_hidden_layers=int(raw["num_hidden_layers"]),
-                num_attention_heads=heads,
-                num_key_value_heads=int(raw.get("num_key_value_heads") or heads),
-                head_dim=int(raw.get("head_dim") or raw["hidden_size"] // heads),
-                intermediate_size=int(raw["intermediate_size"]),
-                vocab_size=int(raw["vocab_size"]),
-                block_size=int(raw.get("block_size") or dflash["block_size"]),
-                mask_token_id=int(dflash["mask_token_id"]),
-                target_layer_ids=tuple(int(i) for i in dflash["target_layer_ids"]),
-                num_target_layers=int(raw["num_target_layers"]),
-                rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-                rope_theta=float(theta),
-                rope_scaling=rope if scaled else None,
-                attention_bias=bool(raw.get("attention_bias", False)),
-                max_position_embeddings=int(raw.get("max_position_embeddings", 32768)),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"This config.json does not describe a DFlash drafter ({error!r}); "
-                "give a folder in the published DFlash layout."
-            ) from None
-        if raw.get("hidden_act", "silu") != "silu":
-            raise UserError(f"The drafter uses the activation {raw['hidden_act']!r}; only silu is supported.")
-        layer_types = set(raw.get("layer_types") or ["full_attention"])
-        if layer_types != {"full_attention"}:
-            raise UserError(f"The drafter has layers of type {sorted(layer_types)}; only full attention is supported.")
-        if config.block_size < 2:
-            raise UserError("The drafter's block_size is below 2, so it can draft nothing; give another drafter.")
-        return config
-
-    def to_json(self) -> str:
-        """The published `config.json`: `from_json(c.to_json()) == c`, and public loaders read it."""
-        return json.dumps(
-            {
-                "architectures": ["DFlashDraftModel"],
-                "model_type": "qwen3",
-                "attention_bias": self.attention_bias,
-                "attention_dropout": 0.0,
-                "block_size": self.block_size,
-                "dflash_config": {
-                    "mask_token_id": self.mask_token_id,
-                    "target_layer_ids": list(self.target_layer_ids),
-                },
-                "head_dim": self.head_dim,
-                "hidden_act": "silu",
-                "hidden_size": self.hidden_size,
-                "initializer_range": 0.02,
-                "intermediate_size": self.intermediate_size,
-                "layer_types": ["full_attention"] * self.num_hidden_layers,
-                "max_position_embeddings": self.max_position_embeddings,
-                "num_attention_heads": self.num_attention_heads,
-                "num_hidden_layers": self.num_hidden_layers,
-                "num_key_value_heads": self.num_key_value_heads,
-                "num_target_layers": self.num_target_layers,
-                "rms_norm_eps": self.rms_norm_eps,
-                "rope_scaling": self.rope_scaling,
-                "rope_theta": self.rope_theta,
-                "sliding_window": None,
-                "tie_word_embeddings": False,
-                "use_cache": True,
-                "use_sliding_window": False,
-                "vocab_size": self.vocab_size,
-            },
-            indent=2,
-        )
-
-    @property
-    def depth(self) -> int:
-        """Drafted positions of one pass, B - 1."""
-        return self.block_size - 1
-
-
-def build_target_layer_ids(num_target_layers: int, num_draft_layers: int) -> list[int]:
-    """The target layers a drafter reads by default: evenly spaced from 1 to `num_target_layers - 3`.
-
-    One draft layer reads the middle. Rounds half to even, as the published code does.
-    """
-    if num_draft_layers == 1:
-        return [num_target_layers // 2]
-    first, last = 1, num_target_layers - 3
-    step = (last - first) / (num_draft_layers - 1)
-    return [round(first + i * step) for i in range(num_draft_layers)]
-
-
-def rotary_inverse_frequencies(config: DFlashConfig) -> torch.Tensor:
-    """Inverse frequencies, float32 [head_dim / 2]; of the scaled kinds `linear` and `llama3` are known."""
-    dim = config.head_dim
-    frequencies = 1.0 / config.rope_theta ** (torch.arange(0, dim, 2, dtype=torch.float32, device="cpu") / dim)
-    scaling = config.rope_scaling
-    if scaling is None:
-        return frequencies
-    kind = scaling.get("rope_type", scaling.get("type"))
-    if kind == "linear":
-        return frequencies / scaling["factor"]
-    if kind == "llama3":
-        # Long waves are stretched by `factor`, short ones kept, with a linear blend between.
-        waves = scaling["original_max_position_embeddings"] * frequencies / (2 * math.pi)
-        low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-        keep = ((waves - low) / (high - low)).clamp(0.0, 1.0)
-        return frequencies * (keep + (1 - keep) / scaling["factor"])
-    raise UserError(f"The drafter scales its rotary positions by {kind!r}; only linear and llama3 are supported.")
 
 
 class RMSNorm(nn.Module):
@@ -218,8 +81,8 @@ class DFlashAttention(nn.Module):
         self.k_proj = nn.Linear(config.hidden_size, keys, bias=bias)
         self.v_proj = nn.Linear(config.hidden_size, keys, bias=bias)
         self.o_proj = nn.Linear(queries, config.hidden_size, bias=bias)
-        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
-        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+        normed = (lambda: RMSNorm(config.head_dim, config.rms_norm_eps)) if config.qk_norm else nn.Identity
+        self.q_norm, self.k_norm = normed(), normed()
 
     def forward(self, block, context, cos, sin, mask, cache, layer):
         """block [b, B, h], context [b, c, h], angles [b, 1, c + B, d] -> [b, B, h]."""
@@ -268,13 +131,12 @@ class DFlashDraftModel(nn.Module):
     def __init__(self, config: DFlashConfig):
         super().__init__()
         self.config = config
-        features = len(config.target_layer_ids) * config.hidden_size
-        self.fc = nn.Linear(features, config.hidden_size, bias=False)
+        self.fc = nn.Linear(config.feature_size, config.hidden_size, bias=False)
         self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.layers = nn.ModuleList(DFlashLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         # No buffer: it stays float32 whatever dtype the module is cast to, and real on a meta module.
-        self.inverse_frequencies = rotary_inverse_frequencies(config)
+        self.inverse_frequencies, self.rotary_factor = rotary(config)
 
     def forward(
         self,
@@ -290,22 +152,57 @@ class DFlashDraftModel(nn.Module):
         number of blocks side by side). context_features [b, c, layers * h]: features of context
         positions not yet in the cache. position_ids int64 [b or 1, c + B]: of context, then block.
         attention_mask: bool, broadcast to [b, 1, B, cached + c + B], True where a block position
-        may look; None lets it see everything, which is what decoding wants.
+        may look; None is what decoding wants: each layer's own rule, which lets a layer of full
+        attention see everything.
         """
         context = self.hidden_norm(self.fc(context_features))
         if self.inverse_frequencies.device != position_ids.device:
             self.inverse_frequencies = self.inverse_frequencies.to(position_ids.device)
         angles = position_ids[:, None, :, None].float() * self.inverse_frequencies
         angles = torch.cat((angles, angles), dim=-1)
-        cos, sin = angles.cos().to(noise_embedding.dtype), angles.sin().to(noise_embedding.dtype)
-        mask = None
-        if attention_mask is not None:
-            lowest = torch.finfo(torch.float32).min
-            mask = torch.zeros_like(attention_mask, dtype=torch.float32).masked_fill_(~attention_mask, lowest)
+        cos, sin = ((turn * self.rotary_factor).to(noise_embedding.dtype) for turn in (angles.cos(), angles.sin()))
         block = noise_embedding
+        masks = self._own_masks(block.shape[1], position_ids[0], cache) if attention_mask is None else None
+        shared = None if attention_mask is None else additive(attention_mask)
         for index, layer in enumerate(self.layers):
-            block = layer(block, context, cos, sin, mask, cache, index)
+            block = layer(block, context, cos, sin, masks[index] if masks else shared, cache, index)
         return self.norm(block)
+
+    def _own_masks(self, n: int, positions: torch.Tensor, cache: DFlashCache | None) -> Sequence[torch.Tensor | None]:
+        """Additive masks [1, 1, n, L] of the layers; None where all is visible. positions [c + n]: what is not cached."""
+        rules = [self.config.attends(index) for index in range(len(self.layers))]
+        if set(rules) == {(False, None)}:
+            return [None] * len(rules)
+        cached = torch.arange(cache.length if cache is not None else 0, device=positions.device)
+        keys = torch.cat((cached, positions))
+        made = {rule: additive(visible(*rule, self.config.window_from_anchor, positions[-n:], keys)[None, None])
+                for rule in set(rules) if rule != (False, None)}
+        return [made.get(rule) for rule in rules]
+
+
+def visible(
+    causal: bool, window: int | None, from_anchor: bool, queries: torch.Tensor, keys: torch.Tensor
+) -> torch.Tensor:
+    """bool [n, L]: which keys each block position sees. queries [n], keys [L]: positions, the anchor's first.
+
+    A window of w hides keys w and more positions back (and, without causal order, ahead): z-lab/dflash,
+    `_attention_mask`. from_anchor: it hides context further back than w from the anchor, for the whole
+    block: vllm speculators 0.9.0, `dflash/attention.py`.
+    """
+    back = queries[:, None] - keys[None]
+    sees = back >= 0 if causal else torch.ones_like(back, dtype=torch.bool)
+    if window is None:
+        return sees
+    if from_anchor:
+        return sees & (keys >= queries[0] - window)
+    sees = sees & (back < window)
+    return sees if causal else sees & (-back < window)
+
+
+def additive(sees: torch.Tensor) -> torch.Tensor:
+    """float32: 0 where `sees` is true and the lowest number elsewhere."""
+    lowest = torch.finfo(torch.float32).min
+    return torch.zeros_like(sees, dtype=torch.float32).masked_fill_(~sees, lowest)
 
 
 def save_dflash(model: DFlashDraftModel, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:

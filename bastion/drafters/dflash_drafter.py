@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from bastion.drafters.dflash import DFlashCache, DFlashConfig, DFlashDraftModel
+from bastion.drafters.dflash_speculators import config_from_speculators, is_speculators_dflash
+from bastion.drafters.dflash_weights import Extras, build, head_of, target_ids
 from bastion.errors import UserError
 from bastion.models.device import cpu_prefers_bfloat16
 from bastion.models.quick_modules import quicken
@@ -24,26 +28,52 @@ class DFlashDrafter:
     `acceptance_rates` by rank are what static trees are built from, None when they were not measured.
 
     The drafter runs in the number type of `model`, whatever the target's: what it proposes decides
-    how fast the answer comes and never which.
+    how fast the answer comes and never which. `extras`: an embedding, a head and a vocabulary of its own.
     """
 
     kind = "dflash"
     gives = "marginals"
 
     def __init__(self, model: DFlashDraftModel, target: Target, depth_temperatures: tuple[float, ...],
-                 acceptance_rates: tuple[float, ...] | None = None):
+                 acceptance_rates: tuple[float, ...] | None = None, extras: Extras = Extras()):  # noqa: B008 - frozen
         self.acceptance_rates = acceptance_rates
         self.model = model
         self.target = target
         self.dtype = model.norm.weight.dtype
-        # in a box, so that the drafter's head and the model's layers are swapped alike
-        self.head = target.head if self.dtype == target.dtype else quicken(torch.nn.Sequential(target.head_in(self.dtype)))
-        self.depth = model.config.depth
+        config = model.config
+        if extras.head is None and self.dtype == target.dtype:
+            self.head = target.head
+        else:
+            head = target.head_in(self.dtype) if extras.head is None else head_of(extras.head, target.device, self.dtype)
+            # in a box, so that the drafter's head and the model's layers are swapped alike
+            self.head = quicken(torch.nn.Sequential(head))
+        self.embedding = None if extras.embedding is None else extras.embedding.to(target.device, self.dtype)
+        self.target_ids: np.ndarray | None = None
+        """int64 [draft vocab]: the target's id of each drafted id, where the drafter's vocabulary is its own."""
+        if config.draft_vocab_size is not None:
+            self.target_ids = target_ids(extras, config.draft_vocab_size, target.vocab_size).numpy()
+        self.depth = config.depth
         self.feature_layer_ids = model.config.target_layer_ids
         self.temperatures = torch.tensor(depth_temperatures, dtype=torch.float32, device=target.device)[:, None]
-        mask_ids = torch.full((self.depth,), model.config.mask_token_id, device=target.device)
+        mask_ids = torch.full((config.block_size - 1,), config.mask_token_id, device=target.device)
         with torch.inference_mode():
-            self.mask_embeddings = target.embed(mask_ids).to(self.dtype)
+            self.mask_embeddings = self.embed(mask_ids)
+
+    def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """[..., hidden] in the drafter's number type, of int64 [...] ids of the target."""
+        found = self.target.embed(token_ids) if self.embedding is None else self.embedding[token_ids]
+        scale = self.model.config.embedding_scale
+        return found.to(self.dtype) if scale == 1.0 else found.to(self.dtype) * scale
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """float32 [n, draft vocab], before the depths' temperatures, of hidden [n, hidden]."""
+        logits = self.head(hidden).float()
+        config = self.model.config
+        if config.logit_scale != 1.0:
+            logits = logits * config.logit_scale
+        if config.logit_softcap is not None:
+            logits = torch.tanh(logits / config.logit_softcap) * config.logit_softcap
+        return logits
 
     def start(self, capacity: int) -> DFlashSession:
         return DFlashSession(self, capacity)
@@ -60,28 +90,31 @@ class DFlashSession:
     @torch.inference_mode()
     def draft(self, features: torch.Tensor, root: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Top-k token ids and log-probs [depth, k] behind `root`; features [1, c, layers * h] of the new context."""
-        drafter, model, target = self.drafter, self.drafter.model, self.drafter.target
-        anchor = target.embed(torch.tensor([root], device=target.device)).to(drafter.dtype)
+        drafter, model, device = self.drafter, self.drafter.model, self.drafter.target.device
+        anchor = drafter.embed(torch.tensor([root], device=device))
         block = torch.cat((anchor, drafter.mask_embeddings))[None]
         start = self.cache.length + features.shape[1]
-        positions = torch.arange(self.cache.length, start + block.shape[1], device=target.device)[None]
+        positions = torch.arange(self.cache.length, start + block.shape[1], device=device)[None]
         hidden = model(block, features.to(drafter.dtype), positions, self.cache)
         self.cache.crop(start)
-        logits = drafter.head(hidden[0, 1:]).float() / drafter.temperatures
-        log_probs, ids = top_k_log_probs(logits, k)
-        return ids.cpu().numpy(), log_probs.cpu().numpy()
+        logits = drafter.logits(hidden[0, -drafter.depth :]) / drafter.temperatures
+        log_probs, found = top_k_log_probs(logits, k)
+        ids = found.cpu().numpy()
+        return ids if drafter.target_ids is None else drafter.target_ids[ids], log_probs.cpu().numpy()
 
 
-def load_dflash(folder: Path, target: Target) -> DFlashDrafter:
+def load_dflash(folder: Path, target: Target, read_config: Callable[[str], DFlashConfig] = DFlashConfig.from_json) -> DFlashDrafter:
     """Read config.json, model.safetensors and, when there, growth.json; check them against `target`."""
-    config = DFlashConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_config((folder / "config.json").read_text(encoding="utf-8"))
     check_fit(config, target)
-    with torch.device("meta"):
-        model = DFlashDraftModel(config)
-    _read_weights(model, folder)
+    model, extras = build(config, folder)
+    if config.hidden_size != target.hidden_size and (extras.embedding is None or extras.head is None):
+        raise _no_fit(target, "hidden size", config.hidden_size, target.hidden_size)
+    if config.draft_vocab_size is not None and extras.head is None:
+        raise UserError(f"The drafter in {folder} speaks {config.draft_vocab_size} tokens and has no lm_head for them; copy it again.")
     dtype = drafting_dtype(target, stored=model.norm.weight.dtype)
     model = quicken(model.to(target.device, dtype).eval().requires_grad_(False))
-    return DFlashDrafter(model, target, read_depth_temperatures(folder, config.depth), read_acceptance_rates(folder))
+    return DFlashDrafter(model, target, read_depth_temperatures(folder, config.depth), read_acceptance_rates(folder), extras)
 
 
 def drafting_dtype(target: Target, stored: torch.dtype) -> torch.dtype:
@@ -94,17 +127,14 @@ def drafting_dtype(target: Target, stored: torch.dtype) -> torch.dtype:
 def check_fit(config: DFlashConfig, target: Target) -> None:
     """Raise one UserError that says in what the drafter was made for another target."""
     pairs = (
-        ("hidden size", config.hidden_size, target.hidden_size),
+        ("hidden size", config.target_hidden_size or config.hidden_size, target.hidden_size),
         ("vocabulary size", config.vocab_size, target.vocab_size),
-        ("number of target layers", config.num_target_layers, target.layers),
+        ("number of target layers", config.num_target_layers or target.layers, target.layers),
     )
     for what, drafter_has, target_has in pairs:
         if drafter_has != target_has:
-            raise UserError(
-                f"The drafter does not fit {target.name}: its {what} is {drafter_has} and the target's "
-                f"is {target_has}. Give a drafter that was trained for this target."
-            )
-    outside = [index for index in config.target_layer_ids if not 0 <= index < target.layers]
+            raise _no_fit(target, what, drafter_has, target_has)
+    outside = [index for index in config.target_layer_ids if not -1 <= index < target.layers]
     if outside or not config.target_layer_ids:
         raise UserError(
             f"The drafter does not fit {target.name}: it reads target layers {list(config.target_layer_ids)} "
@@ -149,26 +179,19 @@ def read_depth_temperatures(folder: Path, depth: int) -> tuple[float, ...]:
     return values
 
 
-def _read_weights(model: DFlashDraftModel, folder: Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise UserError(f"There is no model.safetensors in {folder}; only safetensors weights are read.")
-    try:
-        tensors = {name: tensor for file in files for name, tensor in load_file(file).items()}
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"The drafter's weights in {folder} cannot be read ({error}); copy them again.") from None
-    wanted = model.state_dict()
-    wrong = sorted(
-        (wanted.keys() ^ tensors.keys())
-        | {name for name in wanted.keys() & tensors.keys() if wanted[name].shape != tensors[name].shape}
+def _no_fit(target: Target, what: str, drafter_has: int, target_has: int) -> UserError:
+    return UserError(
+        f"The drafter does not fit {target.name}: its {what} is {drafter_has} and the target's is {target_has}. "
+        "Give a drafter that was trained for this target."
     )
-    if wrong:
-        shown = ", ".join(wrong[:3]) + (", ..." if len(wrong) > 3 else "")
-        raise UserError(f"The drafter's weights in {folder} do not match its config.json ({shown}); copy both again.")
-    model.load_state_dict(tensors, assign=True)
 
 
-LOADER = DrafterLoader("DFlash", lambda config: "dflash_config" in config, load_dflash)
+def is_dflash(config: dict) -> bool:
+    """Whether a parsed config.json is z-lab's: its settings in `dflash_config`, or at the top of one so named."""
+    return "dflash_config" in config or any("DFlash" in str(name) for name in config.get("architectures") or [])
+
+
+SPECULATORS_LOADER = DrafterLoader(
+    "DFlash of speculators", is_speculators_dflash, partial(load_dflash, read_config=config_from_speculators)
+)
+LOADER = DrafterLoader("DFlash", lambda config: "speculators_model_type" not in config and is_dflash(config), load_dflash)

@@ -18,6 +18,7 @@ from bastion.models.quick_modules import quicken
 from bastion.models.registry import Drafter, load_drafter
 from bastion.models.target import Target
 from bastion.models.tokenizer import Tokenizer
+from bastion.models.windows import windows_of
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -100,11 +101,7 @@ def _load_target(source: str, device: torch.device, dtype: str):
 
     local = _is_local(source)
     config = _from_hub(lambda: AutoConfig.from_pretrained(source, local_files_only=local), source, "target")
-    text = config.get_text_config()
-    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
-    window = getattr(text, "sliding_window", None) if getattr(text, "use_sliding_window", True) else None
-    if kinds != {"full_attention"} or (window and not getattr(text, "layer_types", None)):
-        raise UserError(f"{source} uses attention other than full attention ({', '.join(sorted(kinds))}), which trees cannot be verified with yet.")
+    windows_of(config.get_text_config(), source)  # refused before the weights are fetched
     chosen = pick_dtype(dtype, device)
     model = _from_hub(
         lambda: AutoModelForCausalLM.from_pretrained(

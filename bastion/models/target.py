@@ -16,6 +16,7 @@ import torch
 from bastion.errors import UserError
 from bastion.models.cache import KVCache
 from bastion.models.quick_modules import PackedLinear
+from bastion.models.windows import windows_of
 
 PREFILL_CHUNK = 512
 """Prompt tokens of one forward: bounds the attention scores to chunk x context."""
@@ -46,13 +47,14 @@ class Target:
         limit = getattr(self.config, "max_position_embeddings", None)
         self.position_limit: int = int(limit) if limit else 1 << 30
         """Positions the model knows: prompt and answer together cannot be longer."""
+        self._windows = windows_of(self.config, name)
         self._decoder = model.get_decoder()
         self._caught: dict[int, torch.Tensor] = {}
         self._hooks: list = []
         self._watched: tuple[int, ...] = ()
 
     def watch(self, layer_ids: Sequence[int]) -> None:
-        """From now on return the outputs of these layers (counted from 0) as features.
+        """From now on return the outputs of these layers (counted from 0; -1: the embeddings) as features.
 
         The last layer's output is taken behind the final norm, as Hugging Face's `hidden_states`
         has it. UserError when the model keeps its layers elsewhere than most do.
@@ -64,9 +66,14 @@ class Target:
             raise UserError(f"{self.name} keeps its layers in a layout that no drafter can read; use the method ar.")
         self._watched = tuple(layer_ids)
         self._hooks = [
-            (layers[index] if index < self.layers - 1 else norm).register_forward_hook(self._catcher(index))
-            for index in set(layer_ids)
+            self._giver(index, layers, norm).register_forward_hook(self._catcher(index)) for index in set(layer_ids)
         ]
+
+    def _giver(self, index: int, layers: Sequence[torch.nn.Module], norm: torch.nn.Module) -> torch.nn.Module:
+        """The module whose output is the feature of layer `index`."""
+        if index < 0:
+            return self.embedding
+        return layers[index] if index < self.layers - 1 else norm
 
     def _catcher(self, index: int):
         def catch(module, inputs, output):
@@ -97,7 +104,7 @@ class Target:
         inputs = {
             "input_ids": token_ids[None],
             "position_ids": positions[None],
-            "attention_mask": None if mask is None else mask[None, None],
+            "attention_mask": self._windows.masks(mask, positions, cache.length),
             "cache": cache,
             "use_cache": True,
         }
@@ -162,8 +169,9 @@ class Target:
         return copy
 
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """[..., hidden] embeddings of int64 [...] ids."""
-        return self.embedding(token_ids)
+        """[..., hidden] rows of the embedding of int64 [...] ids, as drafters take them: without the scaling
+        that some models (Gemma) put on top."""
+        return torch.nn.functional.embedding(token_ids, self.embedding.weight)
 
 
 def causal_mask(n: int, device: torch.device) -> torch.Tensor | None:
