@@ -37,6 +37,7 @@ from bastion.models.attention import register as register_attention
 from bastion.models.device import pick_device
 from bastion.models.quiet import quieten_libraries
 from bastion.models.tokenizer import Tokenizer
+from bastion.models.windows import windows_of
 
 HELD_OUT_SHARE = 97  # one dialogue in this many is held out, chosen by its ids
 
@@ -135,6 +136,8 @@ def load_teacher(job: TrainingJob, place: torch.device) -> Teacher:
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise UserError(f"The target {job.target} cannot be loaded ({first}); give a folder or a hub name.") from None
+    if windows_of(config.get_text_config(), job.target).window is not None:
+        raise UserError(f"{job.target} has sliding windows, under which training data is not made; give a target of full attention.")
     model = model.to(place).eval().requires_grad_(False)
     layers = model.config.get_text_config().num_hidden_layers
     layer_ids = job.feature_layers or tuple(dict.fromkeys(build_target_layer_ids(layers, 5)))
