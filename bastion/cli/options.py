@@ -27,6 +27,7 @@ class PairOptions:
     drafter: str | None
     device: str
     dtype: str
+    force: bool = False
 
     def check(self) -> PairOptions:
         if self.preset and self.target:
@@ -46,16 +47,17 @@ class PairOptions:
 
 
 def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--pair, --target, --drafter, --device and --dtype, handed over as one `pair_options`."""
+    """--pair, --target, --drafter, --device, --dtype and --force, handed over as one `pair_options`."""
 
     @click.option("--pair", "preset", metavar="PRESET", help=f"Preset pair of target and drafter.  [default: {DEFAULT_PRESET}]")
     @click.option("--target", metavar="X", help="Target: a folder or hub name of a causal language model, in place of --pair.")
     @click.option("--drafter", metavar="Y", help="Drafter of --target; without one only `ar` runs.")
     @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
     @click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
+    @click.option("--force", is_flag=True, help="Load it even when it does not seem to fit into the device's memory.")
     @functools.wraps(command)
-    def with_pair(*, preset: str | None, target: str | None, drafter: str | None, device: str, dtype: str, **others: Any) -> Any:
-        return command(pair_options=PairOptions(preset, target, drafter, device, dtype).check(), **others)
+    def with_pair(*, preset: str | None, target: str | None, drafter: str | None, device: str, dtype: str, force: bool, **others: Any) -> Any:
+        return command(pair_options=PairOptions(preset, target, drafter, device, dtype, force).check(), **others)
 
     return with_pair
 

@@ -64,8 +64,17 @@ def run_decode(job: Job, engine: Engine, store: Any) -> bool:
 
 def load(job: Job, engine: Engine, choice: PairChoice) -> Any:
     """The pair, loaded unless it is."""
-    job.enter(LOADING, f"Preparing {choice.label}" if engine.loaded(choice) else f"Loading {choice.label}, a few seconds")
+    job.enter(LOADING, f"Preparing {choice.label}" if engine.loaded(choice) else _loading_words(engine, choice))
     return engine.load(choice)
+
+
+def _loading_words(engine: Engine, choice: PairChoice) -> str:
+    """A large pair is announced with the memory it needs."""
+    from bastion.models.memory import BYTES, said_before_loading
+    usual = "float32" if engine.device(choice) == "cpu" else "bfloat16"
+    dtype = choice.dtype if choice.dtype in BYTES else usual
+    memory = said_before_loading(choice.preset or choice.target or "", choice.drafter, dtype)
+    return f"Loading {choice.label}, which {memory}" if memory else f"Loading {choice.label}, a few seconds"
 
 
 def calibrate_for(job: Job, engine: Engine, pair: Any, request: DecodeRequest) -> dict[str, Any]:

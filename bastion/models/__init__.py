@@ -13,6 +13,7 @@ _HOME = {
     "Target": "target",
     "Tokenizer": "tokenizer",
     "load_pair": "pair",
+    "memory_needed": "memory",
     "register_drafter": "registry",
 }
 __all__ = sorted(_HOME)

@@ -69,6 +69,37 @@ def synchronise(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that can still be taken on `device`; None where nothing says so."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+    found = [free for free in (_available_here(), _left_of_container()) if free is not None]
+    return min(found) if found else None
+
+
+def _available_here() -> int | None:
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _left_of_container() -> int | None:
+    """What a memory limit on this container (cgroup 2) leaves; None without one."""
+    limit, used = (_read(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
+    return max(int(limit) - int(used), 0) if limit.isdecimal() and used.isdecimal() else None
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def device_name(device: torch.device) -> str:
     """The device as people know it, for showing and for keying calibrations."""
     if device.type == "cuda":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,9 @@ import torch
 
 from bastion.errors import UserError
 from bastion.models.attention import register as register_attention
-from bastion.models.device import device_name, pick_device, pick_dtype
+from bastion.models.device import device_name, free_memory, pick_device, pick_dtype
+from bastion.models.hub import from_hub
+from bastion.models.memory import WORTH_SAYING, check_memory, memory_needed
 from bastion.models.presets import PRESETS, Preset
 from bastion.models.quick_modules import quicken
 from bastion.models.registry import Drafter, load_drafter
@@ -58,11 +60,16 @@ def load_pair(
     tokenizer: str | os.PathLike | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    *,
+    force: bool = False,
+    on_notice: Callable[[str], None] | None = None,
 ) -> Pair:
     """Load a preset by name, or a target and a drafter by folder or hub name.
 
     Without a drafter only the methods that need none run. No code from a model folder or the hub
-    is ever executed, and only safetensors are read. Raises UserError.
+    is ever executed, and only safetensors are read. `on_notice` hears what memory a large pair
+    needs before its weights are fetched; one that plainly does not fit is refused unless `force`.
+    Raises UserError.
     """
     preset = PRESETS.get(str(target))
     name = preset.name if preset else str(target)
@@ -71,7 +78,10 @@ def load_pair(
     if preset is not None and preset.is_default:
         _check_default(preset)
     place = pick_device(device)
-    model = _load_target(source, place, dtype)
+    config = _target_config(source)
+    chosen = pick_dtype(dtype, place)
+    _mind_memory(preset or config, drafter_source, name, place, chosen, force, on_notice)
+    model = _load_target(source, config, place, chosen)
     wrapped = Target(model, name=_short_name(source))
     loaded_tokenizer = _load_tokenizer(str(tokenizer) if tokenizer is not None else source, required=tokenizer is not None)
     loaded_drafter = None
@@ -96,18 +106,35 @@ def _check_default(preset: Preset) -> None:
         )
 
 
-def _load_target(source: str, device: torch.device, dtype: str):
-    from transformers import AutoConfig, AutoModelForCausalLM
+def _target_config(source: str):
+    """The target's config; UserError for one whose attention cannot be served, before any weights are fetched."""
+    from transformers import AutoConfig
 
-    local = _is_local(source)
-    config = _from_hub(lambda: AutoConfig.from_pretrained(source, local_files_only=local), source, "target")
-    windows_of(config.get_text_config(), source)  # refused before the weights are fetched
-    chosen = pick_dtype(dtype, device)
-    model = _from_hub(
-        lambda: AutoModelForCausalLM.from_pretrained(
+    _check_name(source)
+    config = from_hub(lambda local: AutoConfig.from_pretrained(source, local_files_only=local), source, "target")
+    windows_of(config.get_text_config(), source)
+    return config
+
+
+def _mind_memory(model, drafter: str | None, name: str, place: torch.device, dtype: torch.dtype, force: bool, say) -> None:
+    own = isinstance(model, Preset)
+    need = memory_needed(model, None if own and drafter == model.drafter else drafter, str(dtype).removeprefix("torch."))
+    if need is None or need.total < WORTH_SAYING:
+        return
+    if say is not None:
+        say(f"Loading {name}: it needs about {need.words()}")
+    if not force:
+        check_memory(need, free_memory(place), name, str(place))
+
+
+def _load_target(source: str, config, device: torch.device, dtype: torch.dtype):
+    from transformers import AutoModelForCausalLM
+
+    model = from_hub(
+        lambda local: AutoModelForCausalLM.from_pretrained(
             source,
             config=config,
-            dtype=chosen,
+            dtype=dtype,
             attn_implementation=register_attention(),
             use_safetensors=True,
             local_files_only=local,
@@ -125,9 +152,9 @@ def _load_tokenizer(source: str, required: bool) -> Tokenizer | None:
     """None when the target's own folder has no tokenizer: ids still work."""
     from transformers import AutoTokenizer
 
-    local = _is_local(source)
+    _check_name(source)
     try:
-        backend = _from_hub(lambda: AutoTokenizer.from_pretrained(source, local_files_only=local), source, "tokenizer")
+        backend = from_hub(lambda local: AutoTokenizer.from_pretrained(source, local_files_only=local), source, "tokenizer")
     except UserError:
         if required:
             raise
@@ -136,46 +163,22 @@ def _load_tokenizer(source: str, required: bool) -> Tokenizer | None:
 
 
 def _drafter_folder(source: str) -> Path:
-    if _is_local(source):
+    _check_name(source)
+    if Path(source).expanduser().is_dir():
         return Path(source).expanduser()
     from huggingface_hub import snapshot_download
 
     patterns = ["config.json", "growth.json", "*.safetensors", "*.safetensors.index.json"]
-    return Path(_from_hub(lambda: snapshot_download(source, allow_patterns=patterns), source, "drafter"))
+    load = lambda local: snapshot_download(source, allow_patterns=patterns, local_files_only=local)  # noqa: E731
+    return Path(from_hub(load, source, "drafter"))
 
 
-def _is_local(source: str) -> bool:
-    """Whether `source` is a folder here; UserError when it is neither that nor a hub name."""
-    folder = Path(source).expanduser()
-    if folder.is_dir():
-        return True
-    if HUB_NAME.fullmatch(source) and not source.startswith("."):
-        return False
+def _check_name(source: str) -> None:
+    """UserError when `source` is neither a folder here nor a hub name."""
+    if Path(source).expanduser().is_dir() or (HUB_NAME.fullmatch(source) and not source.startswith(".")):
+        return
     known = ", ".join(PRESETS)
     raise UserError(f"There is no folder {source!r}, and it is no preset ({known}) or hub name such as Qwen/Qwen3-4B.")
-
-
-def _from_hub(load, source: str, role: str):
-    """Run a loader of transformers or of the hub; whatever it raises becomes one sentence."""
-    try:
-        return load()
-    except UserError:
-        raise
-    except ImportError as error:
-        raise UserError(f"The {role} {source} needs a package that is not installed: {_first_line(error)}") from None
-    except Exception as error:  # the libraries raise OSError, ValueError, KeyError, HTTP and parser errors alike
-        reason = _first_line(error)
-        if Path(source).expanduser().is_dir():
-            raise UserError(f"The {role} in {source} cannot be loaded: {reason}") from None
-        raise UserError(
-            f"The {role} {source} cannot be fetched from the Hugging Face hub: {reason} "
-            "Check the name, the network and your access, or give a folder."
-        ) from None
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:200].rstrip(".") + "."
 
 
 def _short_name(source: str) -> str:
