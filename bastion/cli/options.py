@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +28,6 @@ class PairOptions:
     drafter: str | None
     device: str
     dtype: str
-    force: bool = False
 
     def check(self) -> PairOptions:
         if self.preset and self.target:
@@ -47,7 +47,7 @@ class PairOptions:
 
 
 def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--pair, --target, --drafter, --device, --dtype and --force, handed over as one `pair_options`."""
+    """--pair, --target, --drafter, --device and --dtype, handed over as one `pair_options`; --force, for the process."""
 
     @click.option("--pair", "preset", metavar="PRESET", help=f"Preset pair of target and drafter.  [default: {DEFAULT_PRESET}]")
     @click.option("--target", metavar="X", help="Target: a folder or hub name of a causal language model, in place of --pair.")
@@ -57,7 +57,9 @@ def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--force", is_flag=True, help="Load it even when it does not seem to fit into the device's memory.")
     @functools.wraps(command)
     def with_pair(*, preset: str | None, target: str | None, drafter: str | None, device: str, dtype: str, force: bool, **others: Any) -> Any:
-        return command(pair_options=PairOptions(preset, target, drafter, device, dtype, force).check(), **others)
+        if force:
+            os.environ["BASTION_FORCE_LOAD"] = "1"  # reaches every place that loads a pair
+        return command(pair_options=PairOptions(preset, target, drafter, device, dtype).check(), **others)
 
     return with_pair
 

@@ -26,8 +26,7 @@ def load(options: PairOptions, say: ProgressLine) -> Any:
     quieten_libraries()
 
     try:
-        return load_pair(options.name, drafter=options.drafter, device=options.device, dtype=options.dtype,
-                         force=options.force, on_notice=say)
+        return load_pair(options.name, drafter=options.drafter, device=options.device, dtype=options.dtype, on_notice=say)
     finally:
         say.clear()
 

@@ -75,8 +75,8 @@ def check_memory(need: MemoryNeed, free: int | None, name: str, device: str) -> 
     if free is not None and need.total > free:
         raise UserError(
             f"{name} does not fit: it needs about {need.words()}, and {device} has {_gb(free)} GB free. Take a smaller pair"
-            f"{' or --dtype bfloat16' if BYTES[need.dtype] > 2 else ''}, free some memory, or load it all the same with --force "
-            "(load_pair(force=True))."
+            f"{' or --dtype bfloat16' if BYTES[need.dtype] > 2 else ''}, free some memory, or load it all the same: --force, "
+            "load_pair(force=True), or for the app BASTION_FORCE_LOAD=1 in its environment."
         )
 
 

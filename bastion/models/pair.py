@@ -22,6 +22,8 @@ from bastion.models.target import Target
 from bastion.models.tokenizer import Tokenizer
 from bastion.models.windows import windows_of
 
+FORCE = "BASTION_FORCE_LOAD"
+"""Environment variable: when set, no pair is refused for its size."""
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -123,7 +125,7 @@ def _mind_memory(model, drafter: str | None, name: str, place: torch.device, dty
         return
     if say is not None:
         say(f"Loading {name}: it needs about {need.words()}")
-    if not force:
+    if not force and not os.environ.get(FORCE):
         check_memory(need, free_memory(place), name, str(place))
 
 
