@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -12,6 +14,7 @@ from urllib.parse import urlsplit
 from bastion.errors import UserError
 
 SECONDS_TO_CONNECT = 5.0
+SECONDS_REMEMBERED = 30.0
 T = TypeVar("T")
 
 
@@ -24,15 +27,21 @@ def hub_out_of_reach() -> bool:
 
     if constants.HF_HUB_OFFLINE:
         return True
-    if urllib.request.getproxies():
+    if {"http", "https", "all"} & urllib.request.getproxies().keys():
         return False
-    address = urlsplit(constants.ENDPOINT)
+    return not _answers(constants.ENDPOINT, int(time.monotonic() // SECONDS_REMEMBERED))
+
+
+@lru_cache(maxsize=1)
+def _answers(endpoint: str, period: int) -> bool:
+    """Whether the endpoint takes connections; asked once in a while (`period`), not once for every file."""
+    address = urlsplit(endpoint)
     port = address.port or (80 if address.scheme == "http" else 443)
     try:
         socket.create_connection((address.hostname or "", port), timeout=SECONDS_TO_CONNECT).close()
     except OSError:
-        return True
-    return False
+        return False
+    return True
 
 
 def from_hub(load: Callable[[bool], T], source: str, role: str) -> T:

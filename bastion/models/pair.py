@@ -83,12 +83,13 @@ def load_pair(
     config = _target_config(source)
     chosen = pick_dtype(dtype, place)
     _mind_memory(preset or config, drafter_source, name, place, chosen, force, on_notice)
+    drafter_folder = _drafter_folder(drafter_source) if drafter_source is not None else None
     model = _load_target(source, config, place, chosen)
     wrapped = Target(model, name=_short_name(source))
     loaded_tokenizer = _load_tokenizer(str(tokenizer) if tokenizer is not None else source, required=tokenizer is not None)
     loaded_drafter = None
-    if drafter_source is not None:
-        loaded_drafter = load_drafter(_drafter_folder(drafter_source), wrapped)
+    if drafter_folder is not None:
+        loaded_drafter = load_drafter(drafter_folder, wrapped)
         wrapped.watch(loaded_drafter.feature_layer_ids)
     return Pair(
         name=name,

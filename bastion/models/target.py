@@ -96,8 +96,8 @@ class Target:
         """One pass over n tokens behind `cache.length` committed ones; the cache is not advanced.
 
         token_ids, positions: int64 [n]. mask: float32 [n, n], added to the attention scores of
-        each token towards the n tokens (the whole context is visible); None when all see all,
-        which is right for n = 1 only. rows: logits of the last so many tokens; None for all n, 0
+        each token towards the n tokens (the whole context is visible, but for what has slid out of
+        a layer's window); None when all see all, which is right for n = 1 only. rows: logits of the last so many tokens; None for all n, 0
         for none.
         """
         self._caught.clear()

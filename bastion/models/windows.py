@@ -20,6 +20,8 @@ ONE_WINDOW = frozenset({"mistral"})
 """Model types whose `sliding_window` holds for every layer; their decoder takes one mask."""
 BY_LAYER_TYPE = frozenset({"qwen2", "qwen3", "gemma2", "gemma3_text"})
 """Model types whose `layer_types` say which layers slide; their decoder takes a mask for each type."""
+NOT_SERVED = {"gpt_oss": "attention sinks", "gpt_oss_text": "attention sinks"}
+"""Model types whose attention has a part that ours lacks."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ def windows_of(config: Any, name: str) -> Windows:
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     if getattr(config, "use_bidirectional_attention", False):
         raise UserError(f"{name} attends in both directions, so it cannot decode token by token; give a causal language model.")
+    if config.model_type in NOT_SERVED:
+        raise UserError(f"{name} ({config.model_type}) attends with {NOT_SERVED[config.model_type]}, which is not built here; "
+                        "give a model of another family.")
     if config.model_type in ONE_WINDOW:
         return Windows(window)
     if kinds - {FULL, SLIDING} or ((SLIDING in kinds or window and not kinds) and config.model_type not in BY_LAYER_TYPE):
