@@ -87,16 +87,19 @@ def write(folder, variant):
     return folder, config, tensors
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["untied", "tied"])
+@pytest.fixture(scope="module", params=["Llama", "Qwen3"], ids=["llama-untied", "qwen3-tied"])
 def target(request, tmp_path_factory):
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    import transformers
 
-    config = Qwen3Config(vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=5, num_attention_heads=4,
-                         num_key_value_heads=2, head_dim=8, max_position_embeddings=256, tie_word_embeddings=request.param,
-                         initializer_range=0.3, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    rope = {"rope_theta": 500000.0, **LLAMA3} if request.param == "Llama" else {"rope_theta": 1e6, "rope_type": "default"}
+    config = getattr(transformers, request.param + "Config")(
+        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=5, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=8, max_position_embeddings=256, tie_word_embeddings=request.param == "Qwen3", initializer_range=0.3,
+        rope_parameters=rope, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = Qwen3ForCausalLM(config)
+        model = getattr(transformers, request.param + "ForCausalLM")(config)
     folder = tmp_path_factory.mktemp("target")
     model.save_pretrained(folder)
     return folder

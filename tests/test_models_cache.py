@@ -62,9 +62,11 @@ def test_committing_any_path_of_any_tree_equals_a_fresh_prefill(prompt, nodes, s
 def test_after_every_step_the_cache_is_that_of_the_committed_tokens():
     prompt = [1, 2, 3, 4]
     from bastion.decoding.methods import resolve_method
+    from bastion.decoding.rules import resolve_rule
     from bastion.decoding.sampling import Sampling, SeededDraws
 
-    decoding = _Decoding(PAIR, prompt, resolve_method("ddtree:9"), Sampling(1.0), 30, frozenset(), SeededDraws(1), False, None)
+    method, sampling = resolve_method("ddtree:9"), Sampling(1.0)
+    decoding = _Decoding(PAIR, prompt, method, resolve_rule("walk", method, sampling), sampling, 30, frozenset(), SeededDraws(1), False, None)
     ids = list(prompt)
     buffers = None
     for step in decoding.records():

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -124,6 +125,18 @@ def test_forced_it_is_tried_all_the_same(folders, monkeypatch):
     assert "drafter" in heard[0]
     monkeypatch.setenv("BASTION_FORCE_LOAD", "1")
     assert load_pair(folders[0], device="cpu", dtype="float32").drafter is None
+
+
+def test_a_preset_is_measured_by_its_published_sizes(folders, monkeypatch):
+    """Its drafter too, before either is here."""
+    preset = replace(PRESETS["qwen3-8b"], target=str(folders[0]), drafter=str(folders[1]))
+    monkeypatch.setitem(PRESETS, "qwen3-8b", preset)
+    monkeypatch.setattr("bastion.models.pair.free_memory", lambda device: 10 * 10**9)
+    with pytest.raises(UserError, match=r"qwen3-8b does not fit: it needs about 3\d\.\d GB in float32 .* cpu has 10\.0 GB free"):
+        load_pair("qwen3-8b", device="cpu", dtype="float32")
+    heard = []
+    pair = load_pair("qwen3-8b", device="cpu", dtype="float32", force=True, on_notice=heard.append)
+    assert pair.name == "qwen3-8b" and pair.drafter.depth == 5 and heard[0].startswith("Loading qwen3-8b: it needs about 3")
 
 
 def test_free_memory_of_this_machine():

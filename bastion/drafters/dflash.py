@@ -137,6 +137,7 @@ class DFlashDraftModel(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         # No buffer: it stays float32 whatever dtype the module is cast to, and real on a meta module.
         self.inverse_frequencies, self.rotary_factor = rotary(config)
+        self.attends = [config.attends(index) for index in range(config.num_hidden_layers)]
 
     def forward(
         self,
@@ -160,7 +161,10 @@ class DFlashDraftModel(nn.Module):
             self.inverse_frequencies = self.inverse_frequencies.to(position_ids.device)
         angles = position_ids[:, None, :, None].float() * self.inverse_frequencies
         angles = torch.cat((angles, angles), dim=-1)
-        cos, sin = ((turn * self.rotary_factor).to(noise_embedding.dtype) for turn in (angles.cos(), angles.sin()))
+        cos, sin = angles.cos(), angles.sin()
+        if self.rotary_factor != 1.0:
+            cos, sin = cos * self.rotary_factor, sin * self.rotary_factor
+        cos, sin = cos.to(noise_embedding.dtype), sin.to(noise_embedding.dtype)
         block = noise_embedding
         masks = self._own_masks(block.shape[1], position_ids[0], cache) if attention_mask is None else None
         shared = None if attention_mask is None else additive(attention_mask)
@@ -170,14 +174,14 @@ class DFlashDraftModel(nn.Module):
 
     def _own_masks(self, n: int, positions: torch.Tensor, cache: DFlashCache | None) -> Sequence[torch.Tensor | None]:
         """Additive masks [1, 1, n, L] of the layers; None where all is visible. positions [c + n]: what is not cached."""
-        rules = [self.config.attends(index) for index in range(len(self.layers))]
-        if set(rules) == {(False, None)}:
-            return [None] * len(rules)
+        everything = (False, None)
+        if all(rule == everything for rule in self.attends):
+            return [None] * len(self.attends)
         cached = torch.arange(cache.length if cache is not None else 0, device=positions.device)
         keys = torch.cat((cached, positions))
         made = {rule: additive(visible(*rule, self.config.window_from_anchor, positions[-n:], keys)[None, None])
-                for rule in set(rules) if rule != (False, None)}
-        return [made.get(rule) for rule in rules]
+                for rule in set(self.attends) if rule != everything}
+        return [made.get(rule) for rule in self.attends]
 
 
 def visible(
