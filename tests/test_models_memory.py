@@ -81,6 +81,9 @@ def test_a_pruned_head_of_speculators_is_counted():
 def test_what_is_not_known_is_not_guessed(tmp_path):
     assert memory_needed("somebody/some-model") is None
     assert memory_needed({"model_type": "strange"}) is None
+    for damage in ({"num_attention_heads": 0}, {"hidden_size": "wide"}, {"dflash_config": [1]}):
+        assert memory_needed("qwen3-8b", {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8,
+                                          "vocab_size": 9, **damage}).drafter == 0
     (tmp_path / "config.json").write_text("[")
     assert memory_needed(str(tmp_path)) is None
     assert said_before_loading("somebody/some-model", None, "float32") == ""

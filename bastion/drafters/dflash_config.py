@@ -11,6 +11,7 @@ Qwen3's config takes: `rope_scaling` beside `rope_theta`, or both in `rope_param
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -212,11 +213,11 @@ def build_target_layer_ids(num_target_layers: int, num_draft_layers: int) -> lis
 
 
 def rotary_inverse_frequencies(config: DFlashConfig) -> torch.Tensor:
-    """Inverse frequencies, float32 [head_dim / 2]; of the scaled kinds `linear`, `llama3` and `yarn` are known."""
-    return rotary(config)[0]
+    """`rotary` for callers that have no place for its factor: inverse frequencies alone, of all kinds but YaRN."""
+    return rotary(config, ROPE_KINDS[:2])[0]
 
 
-def rotary(config: DFlashConfig) -> tuple[torch.Tensor, float]:
+def rotary(config: DFlashConfig, kinds: Sequence[str] = ROPE_KINDS) -> tuple[torch.Tensor, float]:
     """Inverse frequencies, float32 [head_dim / 2], and the factor on sines and cosines, which only YaRN has.
 
     Scaled kinds are computed by transformers, as in the published code, whose drafters rotate by Qwen3's class.
@@ -226,8 +227,9 @@ def rotary(config: DFlashConfig) -> tuple[torch.Tensor, float]:
         exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device="cpu") / config.head_dim
         return 1.0 / config.rope_theta**exponents, 1.0
     kind = scaling.get("rope_type", scaling.get("type"))
-    if kind not in ROPE_KINDS:
-        raise UserError(f"The drafter scales its rotary positions by {kind!r}; only {', '.join(ROPE_KINDS)} are supported.")
+    if kind not in kinds:
+        known = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
+        raise UserError(f"The drafter scales its rotary positions by {kind!r}; only {known} are supported.")
     from transformers import Qwen3Config
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -237,7 +239,7 @@ def rotary(config: DFlashConfig) -> tuple[torch.Tensor, float]:
         with torch.device("cpu"):
             library = Qwen3Config(
                 hidden_size=config.hidden_size, num_attention_heads=config.num_attention_heads, head_dim=config.head_dim,
-                max_position_embeddings=config.max_position_embeddings, rope_parameters=parameters,
+                max_position_embeddings=getattr(config, "max_position_embeddings", None) or 32768, rope_parameters=parameters,
             )
             frequencies, factor = ROPE_INIT_FUNCTIONS[kind](library, torch.device("cpu"))
     except (KeyError, TypeError, ValueError) as error:

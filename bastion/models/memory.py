@@ -100,7 +100,7 @@ def _shape(model: str | Any) -> ModelShape | None:
         return None
     try:
         return ModelShape.from_config(config)
-    except UserError:  # a family that names its sizes otherwise; loading will say what is wrong with it, if anything is
+    except (UserError, TypeError, ValueError, ArithmeticError):  # sizes named otherwise, or damaged: loading will say
         return None
 
 
@@ -111,7 +111,8 @@ def _drafter_sizes(drafter: str | Mapping[str, Any] | None) -> tuple[ModelShape,
         return None
     layers = config.get("transformer_layer_config") or config
     shape = _shape(layers)
-    ids = config.get("aux_hidden_state_layer_ids") or {**config, **(config.get("dflash_config") or {})}.get("target_layer_ids")
+    draft = config.get("dflash_config")
+    ids = config.get("aux_hidden_state_layer_ids") or {**config, **(draft if isinstance(draft, Mapping) else {})}.get("target_layer_ids")
     if shape is None or not isinstance(ids, list):
         return None
     drafted = config.get("draft_vocab_size")
