@@ -28,7 +28,7 @@ def run_table(runs: Sequence[RunSummary], grouped: bool) -> list[RunSummary]:
     columns = {
         "made": config.DatetimeColumn("made", format="D MMM YYYY, HH:mm", width=128),
         "title": config.TextColumn("title", width=220),
-        "method": config.TextColumn("method", width=84),
+        "method": config.TextColumn("method", width=112),
         "temperature": config.NumberColumn("temp.", format="%.2g", width=58, help="Temperature of the sampling."),
         "tokens": config.NumberColumn("tokens", format="localized", width=62),
         "tau": config.NumberColumn("tau", format="%.2f", width=50, help=GLOSSARY["tau"]),
