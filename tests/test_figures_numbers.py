@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bastion.figures import numbers
 from bastion.figures.glossary import GLOSSARY, define
-from bastion.figures.palette import METHOD_LOOKS, OKABE_ITO, css_variables, method_colour, method_dash
+from bastion.figures.palette import METHOD_LOOKS, OKABE_ITO, bar_fill, css_variables, method_colour, method_dash
 from tests.number_cases import CASES
 
 
@@ -50,6 +50,8 @@ def test_every_term_that_a_figure_points_at_is_defined():
 def test_methods_keep_their_colours_apart():
     looks = {(method_colour(name), method_dash(name)) for name in METHOD_LOOKS}
     assert len(looks) == len(METHOD_LOOKS)
+    bars = {(bar_fill(name)["color"], bar_fill(name)["pattern"]["shape"]) for name in METHOD_LOOKS}
+    assert len(bars) == len(METHOD_LOOKS)
     assert method_colour("ddtree:16") == method_colour("ddtree:64")
     assert method_colour("bastion") == OKABE_ITO[5]
     assert method_colour("ar", dark=True) != method_colour("ar")

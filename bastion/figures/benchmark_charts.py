@@ -12,7 +12,7 @@ from bastion.analysis.benchmark_published import Published
 from bastion.figures import numbers
 from bastion.figures.benchmark_tables import columns
 from bastion.figures.frame import from_zero, house_figure, ink_colour, shade
-from bastion.figures.palette import REJECTED, method_colour
+from bastion.figures.palette import REJECTED, bar_fill, method_colour
 
 YARDSTICK = "ar"
 LEVEL_NAMES, LONGEST_NAME = 5, 24   # names that fit side by side; characters that there is room for
@@ -37,7 +37,7 @@ def speedup_figure(cells: Sequence[TableCell], published: Sequence[Published] = 
         drawn += [value for cell in own for value in (cell.speedup, cell.high) if value is not None]
         figure.add_bar(
             x=[escape(cell.prompt_set) for cell in own], y=[cell.speedup for cell in own], name=escape(method), offsetgroup=method,
-            marker={"color": method_colour(method, dark), "line": {"width": 0}},
+            marker=bar_fill(method, dark),
             error_y={"type": "data", "symmetric": False, "color": shade(ink_colour(dark), 0.7), "thickness": 1.2, "width": 3,
                      "array": [(cell.high or cell.speedup) - cell.speedup for cell in own],
                      "arrayminus": [cell.speedup - (cell.low or cell.speedup) for cell in own]},
@@ -67,7 +67,7 @@ def tau_figure(cells: Sequence[TableCell], dark: bool = False) -> go.Figure:
         own = [cell for cell in known if cell.method == method]
         if method != YARDSTICK and own:
             figure.add_bar(x=[escape(cell.prompt_set) for cell in own], y=[cell.tau for cell in own], name=escape(method),
-                           offsetgroup=method, marker={"color": method_colour(method, dark), "line": {"width": 0}},
+                           offsetgroup=method, marker=bar_fill(method, dark),
                            customdata=[f"tau {numbers.significant(cell.tau)}, {numbers.significant(cell.nodes_mean)} nodes a step" for cell in own],
                            hovertemplate="%{x}: %{customdata}<extra>" + escape(method) + "</extra>")
     figure.add_hline(1, line={"color": REJECTED, "width": 1.2})

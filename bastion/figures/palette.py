@@ -60,6 +60,14 @@ def method_dash(method: str) -> str:
     return METHOD_LOOKS.get(method_name(method), ("", "dashdot"))[1]
 
 
+def bar_fill(method: str, dark: bool = False) -> dict[str, object]:
+    """Plotly marker of a method's bar: its colour, striped where its line is not solid."""
+    colour = method_colour(method, dark)
+    stripes = {"solid": "", "dash": "/", "dot": ".", "dashdot": "x"}.get(method_dash(method), "")
+    return {"color": colour, "line": {"width": 0},
+            "pattern": {"shape": stripes, "fgcolor": GROUND["dark" if dark else "light"], "size": 8, "solidity": 0.25}}
+
+
 def css_variables() -> str:
     """The palette as custom properties, for the style sheet of the tree component."""
     lines = [f"--accepted: {ACCEPTED};", f"--bonus: {BONUS};", f"--rejected: {REJECTED};",
