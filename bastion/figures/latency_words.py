@@ -10,7 +10,8 @@ from bastion.analysis.drift import BOUNDS, FEWEST, LAST, Drift
 from bastion.figures import numbers
 from bastion.latency import Calibration, Crossover, moment
 
-ESTIMATOR_NAMES = {"roofline": "calibrated roofline", "raw": "raw roofline"}
+ESTIMATOR_NAMES = {"roofline": "calibrated roofline", "raw": "raw roofline", "roofline-ema": "roofline with drift", "ema": "moving average",
+                   "table": "measured table", "convex": "convex cost"}
 
 FORMULA = (r"T(n, c) = \max\begin{cases}"
            r"\alpha_m \cdot \mathrm{bytes}(n, c)\, /\, \mathrm{bandwidth} + \beta_m \\"

@@ -11,7 +11,7 @@ from bastion.latency.calibration import (
 )
 from bastion.latency.catalogue import StoredCalibrations, made, moment, newest_first, stored_calibrations
 from bastion.latency.crossover import Crossover, crossover
-from bastion.latency.estimators import ESTIMATORS, Estimator, build_estimator
+from bastion.latency.estimators import ESTIMATORS, Estimator, OnlineEstimator, build_estimator, check_estimator
 from bastion.latency.fit import Record, fit_calibration, sigma_weights
 from bastion.latency.grid import ProbeGrid, standard_grid
 from bastion.latency.held_out import held_out_rmse, hold_out
@@ -28,11 +28,13 @@ __all__ = [
     "DevicePeaks",
     "Estimator",
     "ModelShape",
+    "OnlineEstimator",
     "ProbeGrid",
     "Record",
     "StoredCalibrations",
     "build_estimator",
     "calibration_path",
+    "check_estimator",
     "crossover",
     "find_calibration",
     "fit_calibration",

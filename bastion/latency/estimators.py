@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
 from bastion.errors import UserError
+from bastion.latency.convex import fit_convex
+from bastion.latency.ema import start_ema
 from bastion.latency.roofline import Count, raw_roofline
+from bastion.latency.roofline_ema import start_roofline_ema
+from bastion.latency.table import fit_table
 
 if TYPE_CHECKING:
     from bastion.latency.calibration import Calibration
 
 
 class Estimator(Protocol):
-    """Anything that predicts verify seconds; takes scalars or arrays and returns the same kind."""
+    """Anything that predicts verify seconds; takes scalars or arrays and returns the same kind.
+
+    One whose cost has steps may say `look_past`, the nodes that the stop looks past one that does not pay.
+    """
 
     def seconds(self, nodes: Count, context: Count) -> float | np.ndarray: ...
+
+
+@runtime_checkable
+class OnlineEstimator(Estimator, Protocol):
+    """One that learns from the steps of a decode; every decode builds its own, so that the same times give the
+    same predictions."""
+
+    def observe(self, nodes: int, context: int, seconds: float) -> None:
+        """Verifying `nodes` nodes after `context` tokens took `seconds`."""
 
 
 ESTIMATORS: dict[str, Callable[[Calibration], Estimator]] = {
@@ -25,16 +41,21 @@ ESTIMATORS: dict[str, Callable[[Calibration], Estimator]] = {
     "raw": lambda calibration: raw_roofline(
         calibration.shape, calibration.peaks, calibration.roofline.bytes_per_value
     ),
+    "roofline-ema": start_roofline_ema,
+    "ema": start_ema,
+    "table": fit_table,
+    "convex": fit_convex,
 }
 """Name -> builder from a calibration, whose probes a builder may fit to."""
 
 
 def build_estimator(name: str, calibration: Calibration) -> Estimator:
     """The named estimator for a calibrated device; UserError lists the names when there is none."""
-    try:
-        build = ESTIMATORS[name]
-    except KeyError:
-        raise UserError(
-            f"There is no latency estimator {name!r}: choose one of {', '.join(sorted(ESTIMATORS))}."
-        ) from None
-    return build(calibration)
+    return ESTIMATORS[check_estimator(name)](calibration)
+
+
+def check_estimator(name: str) -> str:
+    """The name itself; UserError lists the names when there is no such estimator."""
+    if name not in ESTIMATORS:
+        raise UserError(f"There is no latency estimator {name!r}: choose one of {', '.join(sorted(ESTIMATORS))}.")
+    return name

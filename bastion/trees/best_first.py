@@ -14,6 +14,7 @@ from bastion.step import GrowthLog
 from bastion.trees.budgets import Budget, StopRule
 from bastion.trees.draft_tree import DraftTree
 from bastion.trees.marginals import DraftMarginals
+from bastion.trees.stopping import take_while_worth
 
 PAST_THE_STOP = 64
 """Pops logged after the stop when tracing."""
@@ -40,17 +41,14 @@ def grow_best_first(
     with `trace` it goes 64 pops past the stop, made when it is first read.
     """
     pops = best_first_pops(marginals.log_probs, ties)
+    popped: list[Pop] = []
     rule = budget.stop_rule()
-    if rule is None:
-        popped = list(islice(pops, budget.max_nodes - 1))
-        passed, sides = len(popped), []
-        stop = budget.full_reason if passed == budget.max_nodes - 1 else "exhausted"
-    else:
-        popped, passed, sides, stop = _pop_while_worth(pops, budget, rule)
+    passed, sides, stop = take_while_worth(_costs(pops, popped), budget, rule)
     nodes = budget.rounded(passed + 1)
 
     def log() -> GrowthLog:
-        more = list(islice(pops, PAST_THE_STOP)) if trace else []
+        refused = rule is not None and stop == "price"
+        more = list(islice(pops, max(0, passed + refused + PAST_THE_STOP - len(popped)))) if trace else []
         return _growth_log(marginals, popped + more, nodes - 1, passed, rule, sides)
 
     columns = _columns(popped[: nodes - 1])
@@ -113,27 +111,11 @@ def best_first_pops(log_probs: np.ndarray, ties: Ties = "creation") -> Iterator[
             heappop(heap)
 
 
-def _pop_while_worth(
-    pops: Iterator[Pop], budget: Budget, rule: StopRule
-) -> tuple[list[Pop], int, list[tuple[float, float]], str]:
-    """Pops, how many passed the rule, both sides of the rule for each pop, why it stopped."""
-    popped: list[Pop] = []
-    sides: list[tuple[float, float]] = []
-    surrogate, nodes = 1.0, 1
-    min_nodes, max_nodes = budget.min_nodes, budget.max_nodes
-    while nodes < max_nodes:
-        pop = next(pops, None)
-        if pop is None:
-            return popped, nodes - 1, sides, "exhausted"
-        probability = exp(-pop[0])
-        gain, price = side = rule(nodes, probability, surrogate)
+def _costs(pops: Iterator[Pop], popped: list[Pop]) -> Iterator[float]:
+    """-path log probs of the pops, which are kept in `popped` as they are drawn."""
+    for pop in pops:
         popped.append(pop)
-        sides.append(side)
-        if gain <= price and nodes >= min_nodes:
-            return popped, nodes - 1, sides, "price"
-        surrogate += probability
-        nodes += 1
-    return popped, nodes - 1, sides, budget.full_reason
+        yield pop[0]
 
 
 def _columns(popped: list[Pop]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import islice
 from math import exp, inf, log, log1p
 
 import numpy as np
@@ -13,6 +15,7 @@ from bastion.trees.best_first import PAST_THE_STOP
 from bastion.trees.budgets import Budget
 from bastion.trees.draft_tree import DraftTree
 from bastion.trees.marginals import DraftMarginals
+from bastion.trees.stopping import take_while_worth
 
 LEAST_REST = 1e-9
 """Share of a node's probability that lookup never takes from the drafter."""
@@ -47,38 +50,22 @@ def grow_grafted(marginals: DraftMarginals, graft: Graft, root_token: int, budge
     greatest paths as it does without lookup. deepest: no node lies deeper than this. Raises UserError
     like the budget does.
     """
-    growth = _Growth(marginals, graft, deepest)
-    rule = budget.stop_rule()
+    pops = _Growth(marginals, graft, deepest).pops()
     popped: list[_Pop] = []
-    refused: list[_Pop] = []   # the first that does not pay, if any: logged, not taken
-    surrogate, stop = 1.0, budget.full_reason
-    while len(popped) + 1 < budget.max_nodes:
-        pop = growth.pop()
-        if pop is None:
-            stop = "exhausted"
-            break
-        probability = exp(-pop.cost)
-        if rule is not None:
-            gain, price = rule(len(popped) + 1, probability, surrogate)
-            if gain <= price and len(popped) + 1 >= budget.min_nodes:
-                refused.append(pop)
-                stop = "price"
-                break
-        surrogate += probability
-        growth.expand(pop)
-        popped.append(pop)
-    passed = len(popped)
+
+    def costs() -> Iterator[float]:
+        for pop in pops:
+            popped.append(pop)
+            yield pop.cost
+
+    rule = budget.stop_rule()
+    passed, _, stop = take_while_worth(costs(), budget, rule)
     nodes = budget.rounded(passed + 1)
 
     def log_of() -> GrowthLog:
-        for pop in refused:
-            growth.expand(pop)
-        more = popped + refused
-        whole = len(more) + PAST_THE_STOP
-        while trace and len(more) < whole and (pop := growth.pop()) is not None:
-            growth.expand(pop)
-            more.append(pop)
-        return _growth_log(more, nodes - 1, passed, rule)
+        refused = rule is not None and stop == "price"
+        more = list(islice(pops, max(0, passed + refused + PAST_THE_STOP - len(popped)))) if trace else []
+        return _growth_log(popped + more, nodes - 1, passed, rule)
 
     bought = popped[: nodes - 1]
     return DraftTree(
@@ -119,16 +106,17 @@ class _Growth:
         self.rows: dict[int, tuple[list[int], list[float]]] = {}
         self._children(None, 0.0, 0, 0)
 
-    def pop(self) -> _Pop | None:
-        return heappop(self.heap)[2] if self.heap else None
-
-    def expand(self, pop: _Pop) -> None:
-        """Take a path: what lies below it and beside it may come next."""
-        self.taken += 1
-        pop.number = self.taken
-        self._children(pop, pop.cost, pop.depth, pop.graft)
-        if pop.sibling is not None:
-            self._drafted(pop.above, pop.sibling)
+    def pops(self) -> Iterator[_Pop]:
+        """All paths, most probable first. One counts as taken when the next is asked for: what lies below it
+        and beside it may come then."""
+        while self.heap:
+            pop = heappop(self.heap)[2]
+            yield pop
+            self.taken += 1
+            pop.number = self.taken
+            self._children(pop, pop.cost, pop.depth, pop.graft)
+            if pop.sibling is not None:
+                self._drafted(pop.above, pop.sibling)
 
     def _children(self, pop: _Pop | None, cost: float, depth: int, graft: int | None) -> None:
         if depth >= self.deepest:

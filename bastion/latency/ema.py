@@ -1,0 +1,67 @@
+"""`ema`: what verifying cost at this size lately, and nothing of the device's or the model's arithmetic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bastion.latency.curves import Curve, seen_points
+from bastion.latency.roofline import Count
+from bastion.latency.table import rising
+
+if TYPE_CHECKING:
+    from bastion.latency.calibration import Calibration
+
+RATE = 0.2
+"""Weight of the newest step; one of k steps ago has 0.2 * 0.8**k."""
+
+
+@dataclass(slots=True, eq=False)
+class EmaEstimator:
+    """An exponential moving average of measured verify seconds at each probed size, learned while decoding.
+
+    It starts from the probes' mean at each size, over all contexts (pooled where more nodes were measured to take less:
+    sizes are probed at different contexts). Between sizes it is a straight line. An observation of m seconds
+    at n nodes moves the prediction there to (1 - RATE) * prediction + RATE * m; the two probed sizes around n
+    share the change by their nearness, and no other size hears of it. Context is not looked at: it grows
+    slowly within a decode, and the average follows. Built anew for every decode.
+    """
+
+    nodes: np.ndarray     # int64 [K], ascending: the sizes probed
+    values: np.ndarray    # float64 [K], seconds; what observations change
+    rate: float = RATE
+
+    def seconds(self, nodes: Count, context: Count) -> float | np.ndarray:
+        """The straight line between the averages; beyond the largest size in proportion to it."""
+        slope = float(self.values[-1] / self.nodes[-1])
+        found = Curve(self.nodes, self.values, slope).at(np.asarray(nodes)) + np.zeros(np.shape(context))
+        return found if found.ndim else float(found)
+
+    def observe(self, nodes: int, context: int, seconds: float) -> None:
+        """A step verified `nodes` nodes in `seconds`. A time that is no number above 0 says nothing."""
+        if not (math.isfinite(seconds) and seconds > 0):
+            return
+        off = seconds - self.seconds(nodes, context)
+        place = float(np.interp(nodes, self.nodes, np.arange(len(self.nodes))))
+        below = int(place)
+        shares = {below: 1.0 - (place - below), below + 1: place - below}
+        whole = sum(share**2 for share in shares.values())
+        values = self.values.copy()   # a budget made before keeps its times
+        for number, share in shares.items():
+            if share:
+                values[number] += self.rate * off * share / whole
+        self.values = values
+
+
+def start_ema(calibration: Calibration) -> EmaEstimator:
+    """As a decode begins, from the probes that were not held out. UserError when there are too few."""
+    times: dict[int, list[float]] = {}
+    for _, sizes, seconds in seen_points(calibration):
+        for size, value in zip(sizes.tolist(), seconds.tolist(), strict=True):
+            times.setdefault(size, []).append(value)
+    nodes = np.array(sorted(times), dtype=np.int64)
+    means = np.array([np.mean(times[size]) for size in nodes.tolist()])
+    return EmaEstimator(nodes, rising(means, np.array([len(times[size]) for size in nodes.tolist()], dtype=np.float64)))
