@@ -10,15 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from bastion.decoding.adaptive import MARGINALS
 from bastion.decoding.clock import StageClock
-from bastion.decoding.methods import MARGINALS, NO_MARGINALS, Method, resolve_method
+from bastion.decoding.methods import NO_MARGINALS, Method, resolve_method
 from bastion.decoding.rules import AcceptanceRule, proposals_of, resolve_rule, target_rows
 from bastion.decoding.sampling import Draws, Sampling, SeededDraws
 from bastion.decoding.trace import trace_step
 from bastion.decoding.tree_methods import check_drafter
 from bastion.drafters.lookup import NgramLookup
 from bastion.errors import UserError
-from bastion.latency import Calibration
+from bastion.latency import Calibration, OnlineEstimator
 from bastion.models.pair import Pair
 from bastion.models.target import TargetOutput
 from bastion.models.top_k import best_token, top_k
@@ -143,6 +144,7 @@ class _Decoding:
         self.cache = target.new_cache(longest + self.method.max_nodes(depth))
         self.session = drafter.start(longest) if self.method.drafts else None
         lookup_tokens = getattr(self.method, "lookup_tokens", 0)
+        self.latency = getattr(self.method, "latency", None) or (self.calibration.roofline if self.calibration is not None else None)
         self.lookup = NgramLookup(self.prompt_ids, lookup_tokens) if lookup_tokens else None
         self.clock = StageClock(target.device)
         self.emitted = 0
@@ -206,10 +208,8 @@ class _Decoding:
         emitted = self._emit(self.following)
         gaps = _top2_gaps(output.logits[kept])[: len(emitted)]
         clock.lap("commit")
-        predicted = None
-        if self.calibration is not None:
-            predicted = float(self.calibration.verify_seconds(tree.nodes, context))
-        return StepRecord(
+        predicted = None if self.latency is None else float(self.latency.seconds(tree.nodes, context))
+        record = StepRecord(
             index=index,
             kind="decode",
             emitted=emitted,
@@ -226,8 +226,12 @@ class _Decoding:
             seconds=clock.seconds(),
             top2_gaps=gaps,
             predicted_verify_seconds=predicted,
-            trace=trace_step(tree, marginals, output.logits, context, self.calibration) if self.trace else None,
+            trace=trace_step(tree, marginals, output.logits, context, self.latency, self.calibration) if self.trace else None,
         )
+        # Only now: what the record holds is what the tree was grown by, not what was learned from it.
+        if isinstance(self.latency, OnlineEstimator):
+            self.latency.observe(tree.nodes, context, record.seconds.verify)
+        return record
 
     def _deepest(self, context: int) -> int:
         """How deep the model's positions allow a tree to be: one of depth d emits up to d + 1 tokens, the last

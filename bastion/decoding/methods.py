@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Literal, Protocol
+from functools import cache
+from typing import Protocol
 
 import numpy as np
 
+from bastion.decoding.adaptive import Bastion, GraftedBastion, marginals_for
 from bastion.decoding.tree_methods import Eagle3
 from bastion.errors import UserError
-from bastion.latency import Calibration
-from bastion.trees import (AdaptiveBudget, BeamCandidates, Budget, DraftMarginals, DraftTree, FixedBudget, Graft, TreeShape, grow_beam,
+from bastion.latency import Calibration, Estimator
+from bastion.trees import (BeamCandidates, Budget, DraftMarginals, DraftTree, FixedBudget, Graft, TreeShape, grow_beam,
                            grow_best_first, grow_chain, grow_grafted, grow_static, sequoia_shape,
                            width_shape)
-from bastion.trees.best_first import PAST_THE_STOP
-
-MARGINALS = 128
-"""Tokens kept per depth for best-first growth (the published default)."""
 
 NO_MARGINALS = DraftMarginals(np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0), dtype=np.float32))
 
@@ -47,6 +44,10 @@ class Method(Protocol):
 
     def calibrated(self, calibration: Calibration) -> Method:
         """The same method with what the device was measured to take; itself when it makes no use of that."""
+
+    @property
+    def latency(self) -> Estimator | None:
+        """What it grows by in this decode, when that is not the calibrated roofline."""
 
     def max_nodes(self, depth: int) -> int:
         """The most nodes a tree can have, root included, for a drafter of this depth."""
@@ -88,6 +89,7 @@ class _Uncalibrated:
 
     needs_calibration = False
     calibration = None
+    latency = None
 
     def calibrated(self, calibration: Calibration):
         return self
@@ -130,15 +132,6 @@ class SinglePath(_Uncalibrated):
         return grow_chain(marginals, root)
 
 
-def _marginals_for(nodes: int, trace: bool) -> int:
-    """Tokens per depth that can matter to `nodes` nodes, and to the pops logged past them when tracing.
-
-    A token goes into the tree after all that are more probable at its depth, so a tree of n nodes
-    looks at n - 1 of them at most.
-    """
-    return max(1, min(nodes - 1 + PAST_THE_STOP * trace, MARGINALS))
-
-
 @dataclass(frozen=True)
 class BestFirst(_Uncalibrated):
     """Best-first growth under any budget of `bastion.trees`, the same at every step."""
@@ -148,64 +141,13 @@ class BestFirst(_Uncalibrated):
     drafts: bool = True
 
     def marginals(self, trace: bool) -> int:
-        return _marginals_for(self.budget.max_nodes, trace)
+        return marginals_for(self.budget.max_nodes, trace)
 
     def max_nodes(self, depth: int) -> int:
         return self.budget.max_nodes
 
     def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
         return grow_best_first(marginals, root, self.budget, trace=trace)
-
-
-@dataclass(frozen=True)
-class Bastion:
-    """Best-first growth that stops where the device's latency says the next node does not pay.
-
-    `max_nodes_bound` None means the largest tree the calibration has timed. Without a calibration
-    `decode` finds or makes one (`calibrated`).
-    """
-
-    calibration: Calibration | None = None
-    min_nodes: int = 1
-    max_nodes_bound: int | None = None
-    bucket: int | Literal["doubling"] = 1
-    name: str = "bastion"
-    drafts: bool = True
-    needs_calibration: bool = True
-
-    def marginals(self, trace: bool) -> int:
-        return _marginals_for(self.max_nodes(0), trace)
-
-    def calibrated(self, calibration: Calibration) -> Bastion:
-        return replace(self, calibration=self.calibration or calibration)
-
-    def max_nodes(self, depth: int) -> int:
-        return max(self.min_nodes, self.max_nodes_bound or self.calibration.max_probed_nodes)
-
-    def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
-        return grow_best_first(marginals, root, self.budget(context), trace=trace)
-
-    def budget(self, context: int) -> AdaptiveBudget:
-        """What the device's latency pays for behind `context` tokens."""
-        return AdaptiveBudget(
-            seconds=partial(self.calibration.verify_seconds, context=context),
-            draft_seconds=self.calibration.draft_seconds,
-            other_seconds=self.calibration.other_seconds,
-            min_nodes=self.min_nodes,
-            max_nodes=self.max_nodes(0),
-            bucket=self.bucket,
-        )
-
-
-@dataclass(frozen=True)
-class GraftedBastion(Bastion):
-    """`bastion`, with looked-up continuations as further candidates: one budget buys the best of both."""
-
-    name: str = "bastion+ngram"
-    lookup_tokens: int = 12
-
-    def grow_with(self, graft: Graft, marginals: DraftMarginals, root: int, context: int, deepest: int, trace: bool) -> DraftTree:
-        return grow_grafted(marginals, graft, root, self.budget(context), deepest, trace)
 
 
 @dataclass(frozen=True)
@@ -238,7 +180,7 @@ class Beam(_Uncalibrated):
     drafts: bool = True
 
     def marginals(self, trace: bool) -> int:
-        return _marginals_for(self.nodes + 1, trace)
+        return marginals_for(self.nodes + 1, trace)
 
     def max_nodes(self, depth: int) -> int:
         return self.nodes + 1
@@ -286,7 +228,7 @@ class Sequoia(_Uncalibrated):
         return made
 
     def marginals(self, trace: bool) -> int:
-        return _marginals_for(self.nodes + 1, trace)
+        return marginals_for(self.nodes + 1, trace)
 
     def max_nodes(self, depth: int) -> int:
         return self.nodes + 1
@@ -383,18 +325,27 @@ METHODS: dict[str, MethodEntry] = {
 
 
 def resolve_method(method: str | Method) -> Method:
-    """A registry name such as `ddtree:16`, or a built method, which is returned as it is. Raises UserError."""
+    """A registry name such as `ddtree:16` or `bastion@table`, or a built method, which is returned as it is.
+
+    Behind `@` stands the latency estimator to grow by, of a method that takes one. Raises UserError.
+    """
     if not isinstance(method, str):
         if callable(getattr(method, "grow", None)):
             return method
         raise UserError(f"A method is a name ({_built()}) or a built method such as BestFirst(budget), not {method!r}.")
     name, colon, argument = method.strip().partition(":")
+    name, at, estimator = name.partition("@")
     entry = METHODS.get(name)
     if entry is None:
         raise UserError(f"There is no method {name!r}; choose one of {_built()}.")
     if entry.build is None:
         raise UserError(f"The method {name} ({entry.summary}) is not built yet; choose one of {_built()}.")
-    return entry.build(argument if colon else None)
+    built = entry.build(argument if colon else None)
+    if not at:
+        return built
+    if not hasattr(built, "with_estimator"):
+        raise UserError(f"The method {name} does not grow by the device's latency; an estimator goes with bastion, such as bastion@table.")
+    return built.with_estimator(estimator)
 
 
 def _built() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from bastion.latency import Calibration
+from bastion.latency import Calibration, Estimator
 from bastion.models.top_k import top_k_log_probs
 from bastion.step import StepTrace
 from bastion.trees import DraftMarginals, DraftTree
@@ -15,9 +15,15 @@ TARGET_CHOICES = 5
 
 
 def trace_step(
-    tree: DraftTree, marginals: DraftMarginals, logits: torch.Tensor, context: int, calibration: Calibration | None
+    tree: DraftTree,
+    marginals: DraftMarginals,
+    logits: torch.Tensor,
+    context: int,
+    latency: Estimator | None,
+    calibration: Calibration | None,
 ) -> StepTrace:
-    """logits [n, vocab] of the verified nodes; the predictions are left empty without a calibration."""
+    """logits [n, vocab] of the verified nodes. latency: what the tree was grown by, before it hears of this step;
+    verify times are left empty without it, draft and other time without a calibration."""
     # One pass over the vocabulary serves the choices at every node and the log-prob of every child.
     top_log_probs, top_ids = top_k_log_probs(logits, TARGET_CHOICES)
     target_log_probs = np.full(tree.nodes, np.nan, dtype=np.float32)
@@ -29,9 +35,9 @@ def trace_step(
         target_log_probs[1:] = (logits[parents, tokens].float() - log_mass[parents]).cpu().numpy()
     growth = tree.growth
     predicted = np.zeros(0)
-    if calibration is not None:
+    if latency is not None:
         sizes = np.arange(1, max(tree.nodes, 1 + (len(growth) if growth is not None else 0)) + 1)
-        predicted = np.asarray(calibration.verify_seconds(sizes, context), dtype=np.float64)
+        predicted = np.asarray(latency.seconds(sizes, context), dtype=np.float64)
     return StepTrace(
         marginal_token_ids=marginals.token_ids,
         marginal_log_probs=marginals.log_probs.astype(np.float32, copy=False),

@@ -20,7 +20,7 @@ def error_figure(calibration: Calibration, dark: bool = False) -> go.Figure:
     errors = estimator_errors(calibration)
     by_name = {error.estimator: error.rmse for error in errors}
     share = reduction(by_name["raw"], by_name["roofline"])
-    caption = ("Measured on probes that the fit did not see: root mean square error. Hollow bars are no measurement: where the "
+    caption = ("Measured on probes that the fit did not see: root mean square error; those that learn while decoding as they begin. Hollow bars are no measurement: where the "
                "published claim, 87 to 92\u2009% less than raw, would put the calibrated error.")
     figure = captioned_figure(error_title(share), caption, "", "RMSE, ms", dark)
     places = _places(calibration)

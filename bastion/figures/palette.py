@@ -37,13 +37,18 @@ METHOD_LOOKS = {
 }
 """Colour and plotly dash of each method: eight colours, so a ninth line repeats one with another dash."""
 
+ESTIMATOR_DASHES = {"roofline": "1px,1px", "raw": "dot", "roofline-ema": "dashdot", "ema": "longdash", "table": "longdashdot", "convex": "12px,3px"}
+GRAFTED_DASHES = {"roofline": "2px,6px", "raw": "4px,8px", "roofline-ema": "8px,2px,2px,2px,2px,2px", "ema": "16px,4px",
+                  "table": "16px,4px,4px,4px", "convex": "4px,2px"}
+"""Dash of `bastion@NAME` and of `bastion+ngram@NAME`: the colour stays the method's, another estimator is another dash."""
+
 PARTS = {"draft": 0.45, "build": 0.7, "verify": 0.85, "commit": 0.25}
 """The stages of a step are shades of ink (opacity), since colours already name origins and methods."""
 
 
 def method_name(method: str) -> str:
-    """`ddtree:16` -> `ddtree`: the settings of a method do not change its colour."""
-    return method.split(":", 1)[0].strip()
+    """`ddtree:16` -> `ddtree`, `bastion@ema` -> `bastion`: the settings of a method do not change its colour."""
+    return method.split(":", 1)[0].split("@", 1)[0].strip()
 
 
 def method_colour(method: str, dark: bool = False) -> str:
@@ -57,6 +62,9 @@ def method_colour(method: str, dark: bool = False) -> str:
 
 def method_dash(method: str) -> str:
     """Plotly dash of a method's line, so that a reused colour stays apart."""
+    name, at, estimator = method.split(":", 1)[0].strip().partition("@")
+    if at and name in METHOD_LOOKS:
+        return (GRAFTED_DASHES if "+" in name else ESTIMATOR_DASHES).get(estimator, "dashdot")
     return METHOD_LOOKS.get(method_name(method), ("", "dashdot"))[1]
 
 

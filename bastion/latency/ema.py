@@ -52,7 +52,8 @@ class EmaEstimator:
         values = self.values.copy()   # a budget made before keeps its times
         for number, share in shares.items():
             if share:
-                values[number] += self.rate * off * share / whole
+                moved = values[number] + self.rate * off * share / whole
+                values[number] = max(moved, (1.0 - self.rate) * values[number])   # a time stays above 0
         self.values = values
 
 

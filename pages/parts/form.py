@@ -9,14 +9,16 @@ import streamlit as st
 
 from bastion.errors import UserError
 from bastion.figures.glossary import GLOSSARY
+from bastion.figures.latency_words import estimator_name
 from bastion.jobs import EXAMPLES, DecodeRequest, manager
 from bastion.jobs.offers import engine_imported, offered_methods
 from bastion.jobs.shown import Shown
+from bastion.latency import ESTIMATORS
 from pages.parts.text import plain
 
 BUTTON_WIDTH, FIELD_WIDTH = 128, 150   # pixels; what does not fit beside wraps below
 
-DEFAULTS = {"prompt": "", "method": "bastion", "method_argument": 16, "method_widths": "4,2,2,1", "temperature": 0.0, "top_p": 1.0, "top_k": 0,
+DEFAULTS = {"prompt": "", "method": "bastion", "method_argument": 16, "method_widths": "4,2,2,1", "estimator": "roofline", "temperature": 0.0, "top_p": 1.0, "top_k": 0,
             "max_new_tokens": 128, "seed": 0, "min_nodes": 1, "max_nodes": None}
 
 
@@ -66,8 +68,10 @@ def _bring_prompt(shown: Shown | None) -> bool:
 def _bring_settings(info: Mapping[str, Any], methods: Collection[str]) -> None:
     """Method and sampling of a run into the form. A run may come from elsewhere: what no field takes is passed over."""
     name, _, argument = str(info.get("method") or "").partition(":")
+    name, _, estimator = name.partition("@")
     if name in methods:
         st.session_state["method"] = name
+        st.session_state["estimator"] = estimator if estimator in ESTIMATORS else DEFAULTS["estimator"]
         if argument.isdecimal() and len(argument) < 6 and 1 <= int(argument) <= MOST_NODES:
             st.session_state["method_argument"] = int(argument)
         if 0 < len(argument) <= 40 and set(argument) <= set("0123456789,"):
@@ -110,6 +114,8 @@ def _settings(brought: Shown | None) -> None:
             low.number_input("Smallest tree", 1, 4096, key="min_nodes", persist_state="session", help=GLOSSARY["budget"])
             high.number_input("Largest tree", 1, 8192, key="max_nodes", persist_state="session", step=32, placeholder="as timed",
                               help=GLOSSARY["budget"] + " Left empty: the largest tree that the calibration timed.")
+            st.selectbox("Verify time predicted by", list(ESTIMATORS), key="estimator", persist_state="session", format_func=estimator_name,
+                         help="What each tree's size is chosen by. The Latency page shows how far each is off on this device.")
         left, right = st.columns(2)
         left.number_input("Top-p", *LIMITS["top_p"], key="top_p", persist_state="session", step=0.05, format="%.2f",
                           help="Keep the most probable tokens whose probabilities add up to this; 1 keeps all.")
@@ -127,7 +133,8 @@ def _take_example() -> None:
 def _start() -> None:
     state = st.session_state
     offer = next(o for o in offered_methods() if o.name == state["method"])
-    argument = {None: "", "N": f":{state['method_argument']}"}.get(offer.argument, f":{state['method_widths']}")
+    estimator = f"@{state['estimator']}" if offer.adaptive and state["estimator"] != DEFAULTS["estimator"] else ""
+    argument = {None: estimator, "N": f":{state['method_argument']}"}.get(offer.argument, f":{state['method_widths']}")
     request = DecodeRequest(
         prompt=state["prompt"], method=offer.name + argument,
         temperature=state["temperature"], top_p=state["top_p"], top_k=state["top_k"],
