@@ -23,10 +23,11 @@ RATE = 0.2
 class EmaEstimator:
     """An exponential moving average of measured verify seconds at each probed size, learned while decoding.
 
-    It starts from the probes' mean at each size, over all contexts (pooled where more nodes were measured to take less:
-    sizes are probed at different contexts). Between sizes it is a straight line. An observation of m seconds
-    at n nodes moves the prediction there to (1 - RATE) * prediction + RATE * m; the two probed sizes around n
-    share the change by their nearness, and no other size hears of it. Context is not looked at: it grows
+    It starts from the probes' mean at each size, over all contexts (pooled where more nodes were measured to
+    take less: sizes are probed at different contexts). Between sizes it is a straight line. An observation of
+    m seconds at n nodes moves the prediction there to (1 - RATE) * prediction + RATE * m; the two probed sizes
+    around n share the change by their nearness. More nodes never take less: sizes on the wrong side of what
+    was just observed are brought to it, and no other size hears of it. Context is not looked at: it grows
     slowly within a decode, and the average follows. Built anew for every decode.
     """
 
@@ -44,16 +45,23 @@ class EmaEstimator:
         """A step verified `nodes` nodes in `seconds`. A time that is no number above 0 says nothing."""
         if not (math.isfinite(seconds) and seconds > 0):
             return
-        off = seconds - self.seconds(nodes, context)
+        last = int(self.nodes[-1])
+        if nodes > last:
+            nodes, seconds = last, seconds * last / nodes
+        expected = self.seconds(nodes, context)
+        aim = expected + self.rate * (seconds - expected)
         place = float(np.interp(nodes, self.nodes, np.arange(len(self.nodes))))
-        below = int(place)
-        shares = {below: 1.0 - (place - below), below + 1: place - below}
-        whole = sum(share**2 for share in shares.values())
+        below, above = math.floor(place), math.ceil(place)
+        share = place - below
         values = self.values.copy()   # a budget made before keeps its times
-        for number, share in shares.items():
-            if share:
-                moved = values[number] + self.rate * off * share / whole
-                values[number] = max(moved, (1.0 - self.rate) * values[number])   # a time stays above 0
+        if share:
+            change = (aim - expected) / (share**2 + (1.0 - share) ** 2)
+            values[below] += change * (1.0 - share)
+            values[above] += change * share
+        if not share or not 0 < values[below] <= values[above]:
+            values[below] = values[above] = aim
+        values[:below] = np.minimum(values[:below], values[below])
+        values[above + 1 :] = np.maximum(values[above + 1 :], values[above])
         self.values = values
 
 

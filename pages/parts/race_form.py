@@ -50,7 +50,8 @@ def _settings() -> None:
     row.multiselect("Methods", options, default=[name for name in DEFAULT_METHODS if name in options], key="race-methods",
                     bind="query-params", accept_new_options=True, filter_mode="prefix", max_selections=MOST_METHODS, width=380,
                     placeholder="Choose, or type one such as ddtree:12",
-                    help="How each step's tree is grown; any N can be typed, such as ddtree:12, and another estimator of verify times, such as bastion@table. "
+                    help="How each step's tree is grown; any N can be typed, such as ddtree:12, and another estimator of "
+                         "verify times, such as bastion@table. "
                          + " · ".join(f"{offer.label}: {offer.summary}" for offer in offers)
                          + ". Plain decoding (ar) is the yardstick and runs even when it is not chosen.")
     row.number_input("Repeats", *LIMITS["race-repeats"], 3, key="race-repeats", bind="query-params", width=FIELD_WIDTH,
