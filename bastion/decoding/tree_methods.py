@@ -12,7 +12,7 @@ from bastion.trees import BeamCandidates, DraftMarginals, DraftTree, grow_chain,
 from bastion.trees.eagle3_tree import LEVELS, TOP_K
 
 if TYPE_CHECKING:
-    from bastion.decoding.methods import Method
+    from bastion.decoding.protocols import Method
 
 
 @dataclass(frozen=True)
