@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from bastion.analysis.latency_estimators import Residuals, crossovers, estimator_errors, residuals
 from bastion.figures import numbers
 from bastion.figures.frame import ink_colour, shade
-from bastion.figures.latency_frame import CALIBRATED, captioned_figure, estimator_colour, node_axis, time_axis
+from bastion.figures.latency_frame import CALIBRATED, captioned_figure, estimator_colour, node_axis, room_for_legend, time_axis
 from bastion.figures.latency_words import estimator_name
 from bastion.figures.palette import OKABE_ITO, REJECTED
 from bastion.latency import Calibration, build_estimator
@@ -20,6 +20,7 @@ from bastion.latency import Calibration, build_estimator
 PANELS_A_ROW = 3
 PANEL_HEIGHT = 240
 TOP = 122   # pixels: title, legend (two lines in a narrow window) and panel names
+BESIDE = 1.05   # from one estimator's points to the next's, at the same number of nodes
 MEMORY, COMPUTE = OKABE_ITO[3], OKABE_ITO[1]
 
 
@@ -70,11 +71,12 @@ def residual_figure(calibration: Calibration, contexts: Sequence[int], dark: boo
     middle = {row.estimator: float(np.median(row.residual[shown])) if shown.any() else None for row in rows}
     title = "Off by, median: " + ", ".join(f"{numbers.seconds(middle[name])} {_short(name)}" for name in ("roofline", "raw"))
     caption = ("Predicted less measured, at the contexts chosen above; below 0 the estimator asks too little. "
-               "Circles were fitted, hollow diamonds held out.")
+               "Circles were fitted, hollow diamonds held out; estimators stand side by side at each size.")
     figure = captioned_figure(title, caption, "nodes", "predicted \u2212 measured, ms", dark)
     figure.add_hline(0, line={"color": shade(ink_colour(dark), 0.5), "width": 1})
     for place, row in enumerate(rows):
-        _residual_points(figure, row, shown, estimator_colour(row.estimator, place))
+        _residual_points(figure, row, shown, estimator_colour(row.estimator, place), BESIDE ** (place - (len(rows) - 1) / 2))
+    room_for_legend(figure, len(rows))
     figure.update_xaxes(**node_axis(True, calibration.max_probed_nodes))
     figure.update_yaxes(rangemode="normal")
     return figure
@@ -154,15 +156,16 @@ def _name_panels(figure: go.Figure, contexts: Sequence[int]) -> None:
                               yanchor="bottom", showarrow=False, font={"size": 12, "weight": 600})
 
 
-def _residual_points(figure: go.Figure, row: Residuals, shown: np.ndarray, colour: str) -> None:
+def _residual_points(figure: go.Figure, row: Residuals, shown: np.ndarray, colour: str, beside: float) -> None:
+    """beside: what node counts are multiplied by, on a logarithmic axis a shift."""
     name = estimator_name(row.estimator)
     for held, symbol in ((False, "circle"), (True, "diamond-open")):
         keep = shown & (row.held_out == held)
-        figure.add_scatter(x=row.nodes[keep], y=1e3 * row.residual[keep], mode="markers", name=name, legendgroup=name,
-                           showlegend=not held, marker={"color": colour, "symbol": symbol, "size": 7, "line": {"width": 1.5}},
-                           customdata=[f"context {numbers.count(int(c))}: {numbers.seconds(r)}"
-                                       for c, r in zip(row.context[keep], row.residual[keep], strict=True)],
-                           hovertemplate="%{x} nodes, %{customdata}<extra>" + name + "</extra>")
+        figure.add_scatter(x=row.nodes[keep] * beside, y=1e3 * row.residual[keep], mode="markers", name=name, legendgroup=name,
+                           showlegend=not held, marker={"color": colour, "symbol": symbol, "size": 5, "line": {"width": 1 + held, "color": colour}},
+                           customdata=[f"{numbers.count(int(n))} nodes, context {numbers.count(int(c))}: {numbers.seconds(r)}"
+                                       for n, c, r in zip(row.nodes[keep], row.context[keep], row.residual[keep], strict=True)],
+                           hovertemplate="%{customdata}<extra>" + name + "</extra>")
 
 
 def _short(name: str) -> str:

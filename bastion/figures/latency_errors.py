@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from bastion.analysis.latency_estimators import PUBLISHED_REDUCTION, estimator_errors, reduction
 from bastion.figures import numbers
 from bastion.figures.frame import from_zero, ink_colour
-from bastion.figures.latency_frame import captioned_figure, estimator_colour
+from bastion.figures.latency_frame import captioned_figure, estimator_colour, room_for_legend
 from bastion.figures.latency_words import estimator_name
 from bastion.latency import Calibration
 
@@ -33,6 +33,7 @@ def error_figure(calibration: Calibration, dark: bool = False) -> go.Figure:
                        marker={"color": estimator_colour(error.estimator, place), "line": {"width": 0}},
                        customdata=[numbers.seconds(v) for v in values], hovertemplate="%{x}: %{customdata}<extra>" + name + "</extra>")
     _claim(figure, places, next(error for error in errors if error.estimator == "raw"), dark)
+    room_for_legend(figure, len(errors) + 1)
     figure.update_layout(barmode="group", bargap=0.3, bargroupgap=0.08)
     return from_zero(figure, drawn)
 

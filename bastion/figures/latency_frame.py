@@ -16,7 +16,7 @@ CALIBRATED = OKABE_ITO[5]
 COLOURS = {"roofline": CALIBRATED, "raw": REJECTED}
 SPARE = (OKABE_ITO[6], OKABE_ITO[3], OKABE_ITO[7], OKABE_ITO[1], OKABE_ITO[2])
 CAPTION_CHARACTERS = 68   # what a window of 800 pixels shows beside the sidebar
-LINE, BELOW_AXIS = 15, 50   # pixels: a line of caption; tick labels and the axis title above it
+LINE, BELOW_AXIS, LEGEND_LINE = 15, 50, 20   # pixels: a line of caption; tick labels and the axis title above it; a line of legend
 
 
 def estimator_colour(name: str, place: int) -> str:
@@ -31,6 +31,12 @@ def captioned_figure(title: str, caption: str, x: str, y: str, dark: bool) -> go
     figure.layout.annotations[0].update(yanchor="top", yshift=-BELOW_AXIS, align="left")
     figure.update_layout(margin={"b": BELOW_AXIS + LINE * len(lines) + 8}, height=figure.layout.height + LINE * (len(lines) - 1))
     return figure
+
+
+def room_for_legend(figure: go.Figure, entries: int) -> None:
+    """Raise the title above a legend of so many entries: a narrow window puts three on a line."""
+    more = LEGEND_LINE * max(0, -(-entries // 3) - 1)
+    figure.update_layout(margin={"t": figure.layout.margin.t + more}, height=figure.layout.height + more)
 
 
 def below_dates(figure: go.Figure) -> None:
