@@ -129,3 +129,20 @@ def test_predictions_tell_which_calibration_made_them(calibration):
            for step in steps]
     assert predicted_by(calibration, latency_table(own))
     assert isinstance(RunDrift("a", "b", "c", "d", 1, 1.0, 1.0, 1.0), RunDrift)
+
+
+def test_a_run_grown_by_another_estimator_counts_when_it_holds_the_calibration(store, calibration):
+    """Its steps are predicted by the table; the roofline's predictions are what drift is measured against."""
+    def saved(**info):
+        writer = store.create(make_info(device="cpu", dtype="float32", attention="bastion", method="bastion@table", **info), text_of=text_of)
+        for step in make_run(3):
+            if step.kind == "decode":
+                expected = float(calibration.verify_seconds(step.nodes, step.context))
+                step = replace(step, predicted_verify_seconds=3 * expected, seconds=StepSeconds(0.1, 0.1, 1.5 * expected, 0.1))
+            writer.append(step)
+        return writer.finish("length")
+
+    own = saved(calibration=calibration.to_json())
+    saved(calibration=replace(calibration, draft_seconds=0.5).to_json()), saved(calibration={"probes": "damaged"}), saved()
+    (found,) = read_drift(store, calibration).runs
+    assert (found.run_id, found.method) == (own, "bastion@table") and found.median == pytest.approx(1.5)

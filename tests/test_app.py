@@ -90,6 +90,22 @@ def test_widths_are_typed_and_brought_back(jobs):
     assert again.selectbox(key="method").value == "specinfer" and again.text_input(key="method_widths").value == "3,2"
 
 
+def test_an_estimator_goes_with_an_adaptive_method_and_is_brought_back(jobs):
+    test = app()
+    test.selectbox(key="estimator").set_value("table").run()
+    test.text_area(key="prompt").set_value("Hi").run()
+    button(test, "Decode").click().run()
+    run_id = test.query_params["run"]
+    assert jobs.view(run_id).request.method == "bastion@table"
+    finished(jobs, run_id)
+    again = app(run=run_id)
+    assert again.selectbox(key="method").value == "bastion" and again.selectbox(key="estimator").value == "table"
+    again.selectbox(key="method").set_value("dflash").run()
+    assert not again.exception and "estimator" not in [box.key for box in again.selectbox]
+    button(again, "Decode").click().run()
+    assert jobs.view(again.query_params["run"]).request.method == "dflash"
+
+
 def test_decode_submits_what_the_widgets_say_and_the_link_holds_the_run(jobs, engine):
     engine.hold("ddtree:24 1")
     test = app()

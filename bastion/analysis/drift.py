@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from bastion.analysis.latency_error import LatencyTable, latency_table
+from bastion.analysis.latency_known import carried as carried_calibration
 from bastion.errors import UserError
 from bastion.latency import Calibration, made, moment
 from bastion.records import RunStore, RunSummary
@@ -68,9 +70,15 @@ def verdict(medians: Sequence[float]) -> Verdict:
     return Verdict("ok" if BOUNDS[0] <= ratio <= BOUNDS[1] else "drifting", ratio, len(last))
 
 
-def run_drift(summary: RunSummary, steps: Sequence[StepRecord], calibration: Calibration) -> RunDrift | None:
-    """The run's ratios; None when it was not made with this calibration or no step was predicted."""
+def run_drift(summary: RunSummary, steps: Sequence[StepRecord], calibration: Calibration, carried: bool = False) -> RunDrift | None:
+    """The run's ratios; None when it was not made with this calibration or no step was predicted.
+
+    carried: the run holds this very calibration. One that grew by another estimator (`bastion@table`) then
+    counts too, against what the calibrated roofline predicts for its steps.
+    """
     table = latency_table(steps)
+    if carried and len(table.step):
+        table = replace(table, predicted=np.asarray(calibration.verify_seconds(table.nodes, table.context)))
     keep = (table.predicted > 0) & (table.measured > 0)
     if not keep.any() or not predicted_by(calibration, table):
         return None
@@ -120,5 +128,14 @@ def _drift_of(store: RunStore, summary: RunSummary, calibration: Calibration) ->
     if key not in _known:
         run = store.open(summary.id)
         same = run.info.get("attention", calibration.attention) == calibration.attention
-        _known[key] = run_drift(summary, run.steps, calibration) if same else None
+        _known[key] = run_drift(summary, run.steps, calibration, _carries(run.info.get("calibration"), calibration)) if same else None
     return _known[key]
+
+
+def _carries(content: Any, calibration: Calibration) -> bool:
+    """Whether a run's `calibration` is this very one; a damaged one is none."""
+    try:
+        found = carried_calibration(content, "The run's calibration")
+    except UserError:
+        return False
+    return isinstance(found, Calibration) and found.id == calibration.id
