@@ -15,6 +15,7 @@ from bastion.decoding.clock import StageClock
 from bastion.decoding.methods import NO_MARGINALS, Method, resolve_method
 from bastion.decoding.rules import AcceptanceRule, proposals_of, resolve_rule, target_rows
 from bastion.decoding.sampling import Draws, Sampling, SeededDraws
+from bastion.decoding.synthetic import tell
 from bastion.decoding.trace import trace_step
 from bastion.decoding.tree_methods import check_drafter
 from bastion.drafters.lookup import NgramLookup
@@ -72,6 +73,11 @@ def decode(
 
         method = method.with_rates(method.rates or find_or_make_rates(pair, on_notice), pair.drafter.depth)
     rule = resolve_rule(acceptance, method, sampling)
+    if hasattr(method, "told"):
+        if not sampling.greedy:
+            raise UserError(f"The method {method.name} simulates a drafter from the target's greedy answer; use it at temperature 0.")
+        method = tell(method, pair, prompt_ids, max_new_tokens, seed, on_notice, lambda tokens: decode(
+            pair, prompt_ids, "ar", max_new_tokens=tokens, stop_token_ids=(), trace=False, on_read=on_read))
     calibration = find_or_make_calibration(pair, method, on_notice)
     if calibration is not None:
         method = method.calibrated(calibration)
@@ -142,7 +148,7 @@ class _Decoding:
         longest = min(target.position_limit, len(self.prompt_ids) + self.max_new_tokens)
         depth = drafter.depth if self.method.drafts else 0
         self.cache = target.new_cache(longest + self.method.max_nodes(depth))
-        self.session = drafter.start(longest) if self.method.drafts else None
+        self.session = drafter.start(longest) if self.method.drafts else getattr(self.method, "session", None)
         lookup_tokens = getattr(self.method, "lookup_tokens", 0)
         self.latency = getattr(self.method, "latency", None) or (self.calibration.roofline if self.calibration is not None else None)
         self.lookup = NgramLookup(self.prompt_ids, lookup_tokens) if lookup_tokens else None
@@ -261,7 +267,10 @@ class _Decoding:
         if hasattr(self.method, "grow_drafted"):
             return self.session.draft_tree(self.features, self.following, *self.method.search(deepest))
         wanted = MARGINALS if self.rule.drawn is not None else self.method.marginals(self.trace)
-        ids, log_probs = self.session.draft(self.features, root, wanted)
+        if hasattr(self.session, "draft_at"):
+            ids, log_probs = self.session.draft_at(context, root, wanted)
+        else:
+            ids, log_probs = self.session.draft(self.features, root, wanted)
         return DraftMarginals(ids[:deepest], log_probs[:deepest])
 
     def _commit(self, accepted: np.ndarray, output: TargetOutput) -> torch.Tensor:

@@ -12,6 +12,7 @@ import numpy as np
 from bastion.decoding.adaptive import Bastion, GraftedBastion, marginals_for
 from bastion.decoding.protocols import Method
 from bastion.decoding.tree_methods import Eagle3
+from bastion.decoding.synthetic import synthetic
 from bastion.errors import UserError
 from bastion.latency import Calibration
 from bastion.trees import (Budget, DraftMarginals, DraftTree, FixedBudget, Graft, TreeShape, grow_beam,
@@ -190,6 +191,8 @@ class MethodEntry:
     """None while the method is not built."""
     argument: str | None = None
     """How the part behind the colon is written in help, such as `N`."""
+    simulated: bool = False
+    """Whether its drafter is made up, so that its runs tell of no pair; they say so."""
 
 
 def _plain(method: Method) -> Callable[[str | None], Method]:
@@ -257,6 +260,8 @@ METHODS: dict[str, MethodEntry] = {
     "eagle3": MethodEntry("EAGLE-3's dynamic tree, the N best nodes beside the root", _eagle3, "N"),
     "small-lm": MethodEntry("a small language model drafts", None, "N"),
     "ngram": MethodEntry("what followed the same tokens before, N nodes, no drafter", _lookup, "N"),
+    "synthetic": MethodEntry("simulated: a made-up drafter that agrees with the target at the rate R, or one rate per depth; bastion's budget",
+                             synthetic, "R", simulated=True),
 }
 
 
@@ -282,6 +287,12 @@ def resolve_method(method: str | Method) -> Method:
     if not hasattr(built, "with_estimator"):
         raise UserError(f"The method {name} does not grow by the device's latency; an estimator goes with bastion, such as bastion@table.")
     return built.with_estimator(estimator)
+
+
+def is_simulated(method: str) -> bool:
+    """Whether a method of this name makes its drafts up."""
+    entry = METHODS.get(method.strip().partition(":")[0])
+    return entry is not None and entry.simulated
 
 
 def _built() -> str:
