@@ -97,6 +97,8 @@ def _summary(run: Any, saved: bool) -> None:
     totals = run.info["totals"]
     words = [f"{numbers.count(totals['tokens'])} tokens", f"{numbers.count(totals['steps'])} steps",
              f"tau {numbers.significant(totals['tau'])}", numbers.rate(totals["tokens_per_second"])]
+    if run.info.get("simulated"):
+        words.append("simulated drafter")
     if saved:
         words.append(f"saved as {run.id}")
     click.echo(", ".join(words), err=True)

@@ -50,6 +50,7 @@ def decode_with(pair: Any, prompt_ids: list[int], method: str, sampling: dict[st
 def run_info(pair: Any, prompt: str | list[int], prompt_ids: list[int], method: str, sampling: dict[str, Any]) -> dict[str, Any]:
     """What a run says of itself, as a run of the app does; `bastion.records.schema.INFO_DEFAULTS` names the keys."""
     from bastion.decoding.calibrate import usable_calibration
+    from bastion.decoding.methods import is_simulated
     from bastion.jobs.engine import described
 
     calibration = usable_calibration(pair)
@@ -65,6 +66,7 @@ def run_info(pair: Any, prompt: str | list[int], prompt_ids: list[int], method: 
         "attention": pair.attention,
         "drafter_depth": pair.drafter.depth if pair.drafter is not None else None,
         "calibration": described(calibration) if calibration is not None else None,
+        **({"simulated": True} if is_simulated(method) else {}),
         "versions": versions(),
     }
 

@@ -72,15 +72,16 @@ def decode(
         from bastion.decoding.rates import find_or_make_rates
 
         method = method.with_rates(method.rates or find_or_make_rates(pair, on_notice), pair.drafter.depth)
+    if hasattr(method, "told") and not sampling.greedy:
+        raise UserError(f"The method {method.name} simulates a drafter from the target's greedy answer; use it at temperature 0.")
     rule = resolve_rule(acceptance, method, sampling)
     if hasattr(method, "told"):
-        if not sampling.greedy:
-            raise UserError(f"The method {method.name} simulates a drafter from the target's greedy answer; use it at temperature 0.")
         method = tell(method, pair, prompt_ids, max_new_tokens, seed, on_notice, lambda tokens: decode(
             pair, prompt_ids, "ar", max_new_tokens=tokens, stop_token_ids=(), trace=False, on_read=on_read))
     calibration = find_or_make_calibration(pair, method, on_notice)
     if calibration is not None:
         method = method.calibrated(calibration)
+        calibration = method.calibration or calibration
     run = _Decoding(
         pair, prompt_ids, method, rule, sampling, max_new_tokens, stops, draws or SeededDraws(seed), trace, calibration,
         on_read,

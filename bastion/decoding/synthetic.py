@@ -88,7 +88,8 @@ class Synthetic:
         return RANKS
 
     def calibrated(self, calibration: Calibration) -> Synthetic:
-        return replace(self, calibration=self.calibration or calibration)
+        """With the device's times, but for the drafter's: no network runs."""
+        return replace(self, calibration=self.calibration or replace(calibration, draft_seconds=0.0))
 
     def told(self, known: Sequence[int], vocab: int, seed: int) -> Synthetic:
         """With what the target will say, which its drafts are made of."""
@@ -98,7 +99,7 @@ class Synthetic:
         return self.calibration.max_probed_nodes
 
     def grow(self, marginals: DraftMarginals, root: int, context: int, trace: bool) -> DraftTree:
-        budget = AdaptiveBudget(seconds=partial(self.calibration.verify_seconds, context=context), draft_seconds=0.0,
+        budget = AdaptiveBudget(seconds=partial(self.calibration.verify_seconds, context=context), draft_seconds=self.calibration.draft_seconds,
                                 other_seconds=self.calibration.other_seconds, max_nodes=self.max_nodes(0))
         return grow_best_first(marginals, root, budget, trace=trace)
 

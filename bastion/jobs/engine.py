@@ -63,6 +63,7 @@ class DecodingEngine:
         return pair.tokenizer.decode(list(ids))
 
     def info(self, pair: Any, prompt_ids: list[int], request: DecodeRequest) -> dict[str, Any]:
+        from bastion.decoding.methods import is_simulated
         return {
             "title": " ".join(request.prompt.split())[:TITLE_CHARACTERS],
             "prompt": request.prompt, "prompt_ids": prompt_ids, "pair": pair.name, "method": request.method,
@@ -70,6 +71,7 @@ class DecodingEngine:
             "tree": {"min_nodes": request.min_nodes, "max_nodes": request.max_nodes},
             "device": pair.device_name, "dtype": pair.dtype_name, "attention": pair.attention,
             "drafter_depth": pair.drafter.depth if pair.drafter is not None else None,
+            **({"simulated": True} if is_simulated(request.method) else {}),
             "versions": {"python": platform.python_version(), **{n: metadata.version(n) for n in VERSIONED}},
         }
 

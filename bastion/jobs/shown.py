@@ -109,6 +109,7 @@ def _run_words(run: Run) -> str:
     reason = run.info.get("finish_reason") if run.complete else "killed"
     words = _ending(reason, run.steps)
     note = run.info.get("note")
+    words += " Its drafter is simulated." if run.info.get("simulated") is True else ""
     return f"{words} {note}" if reason == "failed" and isinstance(note, str) else words
 
 

@@ -44,6 +44,7 @@ def run_to_json(run: Run | None = None, *, steps: Sequence[StepRecord] | None = 
         "tokens_per_second": tokens_per_second(steps),
         "finish_reason": info.get("finish_reason"),
         "versions": info.get("versions", {}),
+        **({"simulated": True} if info.get("simulated") else {}),
         "steps": [step_to_json(step) for step in steps],
     })
 
