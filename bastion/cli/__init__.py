@@ -20,7 +20,7 @@ from bastion.cli.fetch import fetch
 from bastion.cli.generate import generate
 from bastion.cli.runs import runs
 from bastion.cli.train import train
-from bastion.cli.unbuilt import doctor
+from bastion.cli.doctor import doctor
 from bastion.errors import UserError
 
 BAD_INPUT = 2

@@ -103,8 +103,10 @@ class DFlashSession:
         return ids if drafter.target_ids is None else drafter.target_ids[ids], log_probs.cpu().numpy()
 
 
-def load_dflash(folder: Path, target: Target, read_config: Callable[[str], DFlashConfig] = DFlashConfig.from_json) -> DFlashDrafter:
-    """Read config.json, model.safetensors and, when there, growth.json; check them against `target`."""
+def load_dflash(folder: Path, target: Target, read_config: Callable[[str], DFlashConfig] = DFlashConfig.from_json,
+                dtype: torch.dtype | None = None) -> DFlashDrafter:
+    """Read config.json, model.safetensors and, when there, growth.json; check them against `target`. dtype: to run
+    in, in place of the one that would be chosen."""
     config = read_config((folder / "config.json").read_text(encoding="utf-8"))
     check_fit(config, target)
     model, extras = build(config, folder)
@@ -112,7 +114,7 @@ def load_dflash(folder: Path, target: Target, read_config: Callable[[str], DFlas
         raise _no_fit(target, "hidden size", config.hidden_size, target.hidden_size)
     if config.draft_vocab_size is not None and extras.head is None:
         raise UserError(f"The drafter in {folder} speaks {config.draft_vocab_size} tokens and has no lm_head for them; copy it again.")
-    dtype = drafting_dtype(target, stored=model.norm.weight.dtype)
+    dtype = dtype or drafting_dtype(target, stored=model.norm.weight.dtype)
     model = quicken(model.to(target.device, dtype).eval().requires_grad_(False))
     return DFlashDrafter(model, target, read_depth_temperatures(folder, config.depth), read_acceptance_rates(folder), extras)
 

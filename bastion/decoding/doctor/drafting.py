@@ -46,9 +46,10 @@ class Change:
     ids: Callable[[np.ndarray], np.ndarray] | None = None
     """On the proposed token ids, int64 [depth, k]."""
     temperatures: tuple[float, ...] | None = None
-    drafter: Drafter | None = None
-    answers: Callable[[], list[Answer]] | None = None
-    """Other answers, to be judged on in place of the pair's own."""
+    answers: Callable[[], tuple[list[Answer], list[Answer]] | None] | None = None
+    """The same texts read as loaded and as proposed, to be judged on in place of the pair's own; None: no difference."""
+    drafter: Callable[[], Drafter] | None = None
+    """Another drafter in place of the pair's, made after `answers`."""
 
     @property
     def only_ids(self) -> bool:
@@ -63,3 +64,7 @@ class Variant:
     label: str
     todo: str
     change: Change
+    trusted: bool = True
+    """Whether a gain in likelihood without one in tau counts."""
+    least_gain: float = 0.0
+    """tau that has to be gained before it is named; for changes that help every drafter a little."""

@@ -10,8 +10,12 @@ import torch
 from bastion.decoding.doctor.drafting import Change, Given, Variant, Where
 from bastion.models.pair import Pair
 
-SPECIAL_TOKENS = 24
-"""Mask ids tried, at most."""
+SPECIAL_TOKENS = 48
+"""Special tokens looked at for the mask, at most."""
+ALIKE = 0.01
+"""Relative distance of embeddings below which two mask tokens are one."""
+LEAK_GAIN = 0.3
+"""The anchor's features tell any drafter a little of the next token, so a small gain from them is no fault."""
 
 
 def embedding(drafter: Any, token: int) -> torch.Tensor:
@@ -52,18 +56,36 @@ def mask_as(token: int):
     return change
 
 
-def mask_candidates(pair: Pair) -> list[int]:
-    """Ids that are plausibly the mask: the tokenizer's special tokens, the first that are reserved, and the ends of the vocabulary."""
-    target = pair.target
-    found = [] if pair.tokenizer is None else sorted(pair.tokenizer.backend.added_tokens_decoder)
-    ends = [0, target.vocab_size - 1]
-    now = pair.drafter.model.config.mask_token_id
-    return [token for token in dict.fromkeys([*found[:SPECIAL_TOKENS], *ends]) if token != now and 0 <= token < target.vocab_size]
+def mask_candidates(pair: Pair) -> list[list[int]]:
+    """Ids that are plausibly the mask: the tokenizer's special tokens and the ends of the vocabulary. Ids that are
+    embedded alike stand together, and what is like the present mask is left out."""
+    drafter, size = pair.drafter, pair.target.vocab_size
+    special = [] if pair.tokenizer is None else sorted(pair.tokenizer.backend.added_tokens_decoder)
+    groups: list[list[int]] = []
+    for token in dict.fromkeys([*special[-SPECIAL_TOKENS:], 0, size - 1]):
+        if not 0 <= token < size:
+            continue
+        row = embedding(drafter, token).float()
+        group = next((group for group in groups if _alike(row, embedding(drafter, group[0]).float())), None)
+        if group is None:
+            groups.append(group := [])
+        group.append(token)
+    now = drafter.mask_embeddings[0].float()
+    return [group for group in groups if not _alike(embedding(drafter, group[0]).float(), now)]
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool((one - other).norm() <= ALIKE * other.norm())
 
 
 def mask_id(pair: Pair) -> list[Variant]:
-    return [Variant(f"mask token {token}{_spelt(pair, token)}", f"set dflash_config.mask_token_id to {token} in the drafter's config.json",
-                    Change(given=mask_as(token))) for token in mask_candidates(pair)]
+    found = []
+    for group in mask_candidates(pair):
+        token = group[-1]
+        others = "" if len(group) == 1 else f" (or another of {', '.join(map(str, group[:-1]))}, which are embedded alike)"
+        found.append(Variant(f"mask token {token}{_spelt(pair, token)}",
+                             f"set dflash_config.mask_token_id to {token} in the drafter's config.json{others}", Change(given=mask_as(token))))
+    return found
 
 
 def _spelt(pair: Pair, token: int) -> str:
@@ -148,5 +170,5 @@ def context_end(pair: Pair) -> list[Variant]:
         Variant("features end before the anchor", "give the drafter the features of the tokens before the anchor, and none for the anchor itself",
                 Change(given=context_cut)),
         Variant("features include the anchor's", "the drafter was trained on features that include the anchor's, which no decode has yet: retrain it "
-                "on those before it", Change(given=context_with_anchor)),
+                "on those before it", Change(given=context_with_anchor), trusted=False, least_gain=LEAK_GAIN),
     ]

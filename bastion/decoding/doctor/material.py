@@ -58,7 +58,8 @@ def encoded_prompts(pair: Pair, prompts: Iterable[str] = PROMPTS) -> list[list[i
     return [encode_prompt(pair, prompt) for prompt in prompts]
 
 
-def collect(pair: Pair, prompts: Sequence[Sequence[int]], tokens: int, layers: Iterable[int], say: Say | None = None) -> list[Answer]:
+def collect(pair: Pair, prompts: Sequence[Sequence[int]], tokens: int, layers: Iterable[int], say: Say | None = None,
+            needed: bool = True) -> list[Answer]:
     """Greedy answers of at most `tokens` tokens and the features of `layers`; answers too short to judge are left out."""
     found = []
     for number, prompt in enumerate(prompts):
@@ -67,7 +68,7 @@ def collect(pair: Pair, prompts: Sequence[Sequence[int]], tokens: int, layers: I
         answer = [token for step in decode(pair, list(prompt), ANSWERING, max_new_tokens=tokens, trace=False) for token in step.emitted]
         if len(answer) > pair.drafter.depth:
             found.append(read(pair.target, [*prompt, *answer], len(prompt), layers))
-    if not found:
+    if not found and needed:
         raise UserError(f"The target's answers are shorter than the {pair.drafter.depth} tokens the drafter proposes, so nothing can "
                         "be judged: give other prompts or more tokens.")
     return found

@@ -12,10 +12,10 @@ from bastion.models.pair import Pair
 
 
 def layer_choices(pair: Pair) -> list[tuple[int, ...]]:
-    """One lower, one higher, and the published even spacing; those the target has and the drafter does not read now."""
+    """One lower, one higher, in ascending order, and the published even spacing; those the target has and the drafter does not read now."""
     now, count = tuple(pair.drafter.feature_layer_ids), pair.target.layers
     moved = [tuple(layer + by for layer in now) for by in (-1, 1)]
-    found = [*moved, tuple(build_target_layer_ids(count, len(now)))]
+    found = [*moved, tuple(sorted(now)), tuple(build_target_layer_ids(count, len(now)))]
     return [ids for ids in dict.fromkeys(found) if ids != now and all(0 <= layer < count for layer in ids)]
 
 

@@ -38,7 +38,7 @@ class Proposals:
 @torch.inference_mode()
 def propose(drafter: Drafter, answer: Answer, change: Change) -> Proposals | None:
     """What the drafter proposes at every anchor under `change`; None where a `given` changes nothing at all."""
-    drafter = change.drafter or drafter
+    drafter = drafter if change.drafter is None else change.drafter()
     features = answer.context(change.layer_ids or drafter.feature_layer_ids)
     anchors = answer.anchors(drafter.depth)
     given = [caught(drafter, features[:, :place], answer.ids[place]) for place in anchors]
@@ -143,6 +143,20 @@ def lengths(proposals: Proposals, answer: Answer, nodes: int) -> np.ndarray:
             count += 1
         emitted.append(count)
     return np.array(emitted, dtype=np.int64)
+
+
+def log_likelihoods(proposals: Proposals, answer: Answer) -> np.ndarray:
+    """float64 [anchors]: mean log-probability, over the depths, that the drafter gives the target's own tokens.
+
+    A token that is not among the candidates counts as the least of them.
+    """
+    depth = proposals.ids.shape[1]
+    found = []
+    for row, place in enumerate(answer.anchors(depth)):
+        hit = proposals.ids[row] == np.array(answer.ids[place + 1:place + 1 + depth])[:, None]
+        listed = np.where(hit, proposals.log_probs[row], -np.inf).max(axis=1)
+        found.append(np.maximum(listed, proposals.log_probs[row, :, -1]).mean())
+    return np.array(found, dtype=np.float64)
 
 
 @contextmanager

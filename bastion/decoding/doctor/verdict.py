@@ -9,6 +9,8 @@ import numpy as np
 
 LEAST_GAIN = 0.05
 """Tokens a step. A gain counts whose whole interval lies above this."""
+LEAST_NATS = 0.01
+"""Nats a token: the same for the drafter's log-likelihood of the target's tokens, which sees faults too slight for tau."""
 CONFIDENCE = 0.99
 """Two dozen changes are tried on a healthy pair, and none of them should be named by chance."""
 REPEATS = 2000
@@ -29,13 +31,12 @@ class Gain:
         return self.after - self.before
 
     @property
-    def clear(self) -> bool:
+    def clear_tau(self) -> bool:
         return self.low > LEAST_GAIN
 
     @property
-    def hopeless(self) -> bool:
-        """Not to be measured further: it does not help."""
-        return self.high < LEAST_GAIN
+    def clear_likelihood(self) -> bool:
+        return self.low > LEAST_NATS
 
 
 def paired(before: Sequence[np.ndarray], after: Sequence[np.ndarray], stretch: int) -> Gain:
@@ -44,16 +45,6 @@ def paired(before: Sequence[np.ndarray], after: Sequence[np.ndarray], stretch: i
     sums, counts = _stretches([new - old for old, new in zip(before, after, strict=True)], stretch)
     drawn = np.random.default_rng(0).integers(len(sums), size=(REPEATS, len(sums)))
     return _gain(before, after, sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1))
-
-
-def unpaired(before: Sequence[np.ndarray], after: Sequence[np.ndarray], stretch: int) -> Gain:
-    """The same for other answers, whose positions are not the same."""
-    random, means = np.random.default_rng(0), []
-    for side in (before, after):
-        sums, counts = _stretches(side, stretch)
-        drawn = random.integers(len(sums), size=(REPEATS, len(sums)))
-        means.append(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1))
-    return _gain(before, after, means[1] - means[0])
 
 
 def _stretches(values: Sequence[np.ndarray], stretch: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,43 @@
+"""The tests: a new one is a function that gives its variants and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bastion.decoding.doctor import inputs, numbers, outputs, templates
+from bastion.decoding.doctor.bench import Bench
+from bastion.decoding.doctor.drafting import Variant
+from bastion.models.pair import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """name: the fault it looks for. variants: the ways to undo it, each measured. absent: why there may be none."""
+
+    name: str
+    title: str
+    variants: Callable[[Bench], list[Variant]]
+    trusted: bool = True
+    """Whether a gain in likelihood without one in tau counts."""
+    absent: str = "This pair has nothing of the kind."
+
+
+def _of_pair(variants: Callable[[Pair], list[Variant]]) -> Callable[[Bench], list[Variant]]:
+    return lambda bench: variants(bench.pair)
+
+
+TESTS: tuple[Test, ...] = (
+    Test("anchor", "anchor embedding at slot 0", _of_pair(inputs.anchor)),
+    Test("layers", "feature layers", _of_pair(outputs.layers)),
+    Test("context", "where the features end", _of_pair(inputs.context_end)),
+    Test("template", "chat template and thinking mode", templates.template, trusted=False),
+    Test("positions", "positions", _of_pair(inputs.positions)),
+    Test("mask", "mask token", _of_pair(inputs.mask_id)),
+    Test("order", "attention within the block", _of_pair(inputs.order)),
+    Test("vocabulary", "vocabulary map", _of_pair(outputs.vocabulary)),
+    Test("target weights", "quantised or altered target", numbers.target_weights, trusted=False),
+    Test("drafter numbers", "number type of the drafter", numbers.drafter_type),
+    Test("temperatures", "depth temperatures", _of_pair(outputs.temperatures), trusted=False,
+         absent="The drafter has no depth temperatures."),
+)
