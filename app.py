@@ -26,6 +26,7 @@ page = st.navigation({"BASTION Studio": [
     st.Page("pages/latency.py", title="Latency", url_path="latency"),
     st.Page("pages/benchmark.py", title="Benchmark", url_path="benchmark"),
     st.Page("pages/runs.py", title="Runs", url_path="runs"),
+    st.Page("pages/doctor.py", title="Doctor", url_path="doctor"),
     st.Page("pages/terms.py", title="Terms", url_path="terms"),
 ]})
 page.run()

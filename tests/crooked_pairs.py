@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from bastion.drafters.dflash_drafter import DFlashSession, load_dflash
+from bastion.drafters.dflash_drafter import DFlashDrafter, DFlashSession, load_dflash
 from bastion.models.pair import Pair, load_pair
 from bastion.models.presets import PRESETS
 from bastion.models.quick_modules import PackedLinear
@@ -50,9 +50,16 @@ class CrookedSession(DFlashSession):
         return (ids + 1) % target.vocab_size if self.fault == "vocabulary" else ids, log_probs.cpu().numpy()
 
 
+class CrookedDrafter(DFlashDrafter):
+    fault = ""
+
+    def start(self, capacity: int) -> CrookedSession:
+        return CrookedSession(self, capacity, self.fault)
+
+
 def with_session(pair: Pair, fault: str) -> Pair:
     drafter = copy.copy(pair.drafter)
-    drafter.start = lambda capacity: CrookedSession(drafter, capacity, fault)
+    drafter.__class__, drafter.fault = CrookedDrafter, fault
     return replace(pair, drafter=drafter)
 
 

@@ -124,7 +124,7 @@ def test_every_option_of_every_command_says_what_it_does():
     (["bench", "--temperatures", "nan"], "temperatures as numbers"),
     (["bench", "--limit", "0"], "--limit"),
     (["bench", "--latex", "no/such/folder/x.tex"], "there is no folder"),
-    (["doctor"], "not built yet"),
+    (["doctor", "--prompts", "nowhere.jsonl"], "nowhere.jsonl"),
 ])
 def test_a_mistake_is_one_line_and_exit_status_2(capsys, arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -26,7 +26,7 @@ LAZY_ONLY = {
 """Packages outside the viewer that modules of it name inside functions, and what needs them."""
 
 PAGES = re.findall(r'st\.Page\("pages/(\w+)\.py"', (ROOT / "app.py").read_text())
-NEED_ENGINE = {"explore", "compare", "latency", "benchmark"}
+NEED_ENGINE = {"explore", "compare", "latency", "benchmark", "doctor"}
 MISSING = "install torch and transformers"
 
 

@@ -64,6 +64,10 @@ GLOSSARY: dict[str, str] = {
                          "gaps between confidence and agreement of the bins are averaged by their counts.",
     "drafter temperature": "A number that the drafter's logits at one depth are divided by: above 1 it is less sure, "
                            "below 1 surer. The target's own temperature is another thing.",
+    "doctor": "Undoes faults that are often made, one at a time, on the live pair, and measures tau with and without each. What raises tau "
+              "was a fault.",
+    "simulated drafter": "One that is right at chosen rates because it is told what the target will say. It tells about the engine and the "
+                         "budget, and nothing about a pair.",
     "stranded tokens": "Tokens that paths cut off by the drafter's depth would have gone on for, estimated.",
 }
 

@@ -34,6 +34,7 @@ METHOD_LOOKS = {
     "eagle3": (_PURPLE, "solid"),
     "small-lm": (_BLACK, "dash"),
     "ngram": (_ORANGE, "dot"),
+    "synthetic": (_GREEN, "dot"),          # simulated
 }
 """Colour and plotly dash of each method: eight colours, so a ninth line repeats one with another dash."""
 

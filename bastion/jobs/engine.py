@@ -88,6 +88,11 @@ class DecodingEngine:
         return described(calibrate(pair, quick=quick, grid=grid, progress=lambda words, share: say(
             Progress(f"Calibrating this device. {words}", share, 1.0, seconds_left(began, share, 1.0)))))
 
+    def examine(self, pair: Any, prompts: int, tokens: int, nodes: int, say: Callable[[str, float], None]) -> dict[str, Any]:
+        from bastion.decoding.doctor import PROMPTS, examine, report_json
+        return {**report_json(examine(pair, PROMPTS[:prompts], tokens, nodes, say=say)),
+                "device": pair.device_name, "dtype": pair.dtype_name}
+
     def decode(self, pair: Any, prompt_ids: list[int], request: DecodeRequest,
                on_read: Callable[[int], None]) -> Iterator[StepRecord]:
         from bastion.decoding import decode

@@ -12,6 +12,7 @@ from bastion.step import StepRecord
 
 QUEUED, LOADING, CALIBRATING, DECODING = "queued", "loading model", "calibrating", "decoding"
 FETCHING = "fetching model"
+EXAMINING = "examining"
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
 FINAL = frozenset({DONE, FAILED, CANCELLED})
 

@@ -81,12 +81,14 @@ class Report:
 
 def examine(pair: Pair, prompts: Sequence[str] = PROMPTS, tokens: int = TOKENS, nodes: int = NODES,
             tests: Sequence[Test] = TESTS, say: Say | None = None, answers: Sequence[Answer] | None = None,
-            drafter_folder: Path | None = None) -> Report:
+            drafter_folder: Path | None = None, contrasts: dict | None = None) -> Report:
     """Measure tau at every position of the target's own answers, as loaded and under each change. Raises UserError.
 
-    say: heard at every step, may raise to give up. answers: those of `collect`, so that several pairs of one
-    target share them.
+    say: heard at every step, may raise to give up. answers: those of `collect`, and contrasts: an empty dict at
+    first, so that several drafters of one target share them. drafter_folder: where the drafter came from, if that
+    is not what the pair's preset says.
     """
+    contrasts = {} if contrasts is None else contrasts
     say, began = say or (lambda words, share: None), time.monotonic()
     check_judgeable(pair)
     if answers is None:
@@ -110,7 +112,7 @@ def examine(pair: Pair, prompts: Sequence[str] = PROMPTS, tokens: int = TOKENS, 
                 break
             say(f"Testing: {test.title}, {variant.label}", 0.4 + 0.6 * (number + step / len(variants)) / len(tests))
             try:
-                outcomes.append(_outcome(pair, test, variant, baseline, nodes))
+                outcomes.append(_outcome(pair, test, variant, baseline, nodes, contrasts))
             except UserError as error:
                 refused[test.name] = str(error)
     return Report(pair.name, float(np.concatenate(baseline.tau).mean()), sum(map(len, baseline.tau)), nodes, tuple(outcomes), refused,
@@ -164,13 +166,14 @@ class Measured:
         return paired(other.tau[:n], self.tau, stretch), paired(other.likelihood[:n], self.likelihood, stretch)
 
 
-def _outcome(pair: Pair, test: Test, variant: Variant, baseline: Measured, nodes: int) -> Outcome:
+def _outcome(pair: Pair, test: Test, variant: Variant, baseline: Measured, nodes: int, contrasts: dict) -> Outcome:
     change = variant.change
     made = {"test": test.name, "label": variant.label, "todo": variant.todo, "trusted": test.trusted and variant.trusted,
             "least_gain": variant.least_gain}
     answers = baseline.answers
     if change.answers is not None:
-        contrasted = change.answers()
+        key = (id(pair.target), pair.tokenizer.backend.chat_template, variant.label)
+        contrasted = contrasts[key] if key in contrasts else contrasts.setdefault(key, change.answers())
         if contrasted is None:
             return Outcome(same=True, **made)
         before, answers = contrasted

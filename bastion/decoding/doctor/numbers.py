@@ -75,7 +75,7 @@ def drafter_type(bench: Bench) -> list[Variant]:
     if folder is None:
         raise UserError("It is not known which folder the drafter was loaded from; name it with --drafter.")
     loaded = load_dflash(folder, pair.target, torch.float32)
-    if loaded.feature_layer_ids != pair.drafter.feature_layer_ids or loaded.depth != pair.drafter.depth:
+    if len(loaded.feature_layer_ids) != len(pair.drafter.feature_layer_ids) or loaded.depth != pair.drafter.depth:
         raise UserError(f"The drafter in {folder} is not shaped like the loaded one, so it cannot stand in for it.")
     mended = copy.copy(pair.drafter)
     mended.model, mended.head, mended.dtype = loaded.model, loaded.head, loaded.dtype

@@ -16,6 +16,7 @@ import torch
 
 from bastion.decoding.doctor.drafting import Change, Given, Where
 from bastion.decoding.doctor.material import Answer
+from bastion.errors import UserError
 from bastion.models.registry import Drafter
 from bastion.trees import DraftMarginals, FixedBudget, grow_best_first
 
@@ -71,6 +72,8 @@ def caught(drafter: Drafter, features: torch.Tensor, root: int) -> Given:
             drafter.start(features.shape[1] + 1).draft(features, root, 1)
         except _Caught:
             pass
+    if not found:
+        raise UserError("The drafter's session does not hand its network what a DFlash session does, so nothing can be changed in it.")
     return found[0]
 
 
