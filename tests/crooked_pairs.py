@@ -30,7 +30,7 @@ class CrookedSession(DFlashSession):
     @torch.inference_mode()
     def draft(self, features, root, k):
         drafter, target = self.drafter, self.drafter.target
-        anchor = target.embed(torch.tensor([root])).to(drafter.dtype)
+        anchor = drafter.embed(torch.tensor([root]))
         masks = drafter.mask_embeddings
         block = torch.cat((masks[:1] if self.fault == "anchor" else anchor, masks))[None]
         context = features.to(drafter.dtype)
@@ -45,7 +45,7 @@ class CrookedSession(DFlashSession):
             mask = torch.ones(block.shape[1], start + extra + block.shape[1], dtype=torch.bool).tril(start + extra)[None, None]
         hidden = drafter.model(block, context, positions[None], self.cache, attention_mask=mask)
         self.cache.crop(start)
-        log_probs, ids = top_k_log_probs(drafter.head(hidden[0, 1:]).float() / drafter.temperatures, k)
+        log_probs, ids = top_k_log_probs(drafter.logits(hidden[0, -drafter.depth:]) / drafter.temperatures, k)
         ids = ids.cpu().numpy()
         return (ids + 1) % target.vocab_size if self.fault == "vocabulary" else ids, log_probs.cpu().numpy()
 

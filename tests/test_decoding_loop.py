@@ -296,3 +296,11 @@ def test_reading_the_prompt_can_be_followed_and_given_up(monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         next(decode(pair, ids, "ar", max_new_tokens=3, on_read=give_up))
+
+
+def test_bastion_above_temperature_0_with_a_stored_calibration(tmp_path, monkeypatch):
+    monkeypatch.setenv("BASTION_HOME", str(tmp_path))
+    pair = tiny_pair()
+    tiny_calibration(pair).save()
+    steps = list(decode(pair, [1, 2], "bastion", temperature=0.8, max_new_tokens=5))
+    assert sum(len(step.emitted) for step in steps) == 5

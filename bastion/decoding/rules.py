@@ -55,7 +55,7 @@ def resolve_rule(name: str, method: Method, sampling: Sampling) -> AcceptanceRul
     rule = ACCEPTANCE.get(name)
     if rule is None:
         raise UserError(f"There is no acceptance rule {name!r}; choose one of {', '.join(ACCEPTANCE)}.")
-    if sampling.greedy or method.max_nodes(1) == 1:  # one choice, or nothing to choose from
+    if sampling.greedy or (not method.needs_calibration and method.max_nodes(1) == 1):  # one choice, or nothing to choose from
         return ACCEPTANCE["walk"]
     if rule.drawn is not None:
         shape = getattr(method, "shape", None)

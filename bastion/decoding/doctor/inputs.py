@@ -20,9 +20,7 @@ LEAK_GAIN = 0.3
 
 def embedding(drafter: Any, token: int) -> torch.Tensor:
     """[hidden] of the target's token as the drafter is given it."""
-    ids = torch.tensor([token], device=drafter.target.device)
-    embed = getattr(drafter, "embed", None) or drafter.target.embed
-    return embed(ids)[0].to(drafter.dtype)
+    return drafter.embed(torch.tensor([token], device=drafter.target.device))[0]
 
 
 def _with_row(given: Given, rows: slice, value: torch.Tensor) -> Given:
@@ -131,8 +129,7 @@ def causal(drafter: Any, given: Given, where: Where) -> Given:
 
 
 def _causal_rule(model: Any, layer: int) -> bool:
-    attends = getattr(model.config, "attends", None)
-    return attends is not None and attends(layer)[0]
+    return model.config.attends(layer)[0]
 
 
 def order(pair: Pair) -> list[Variant]:

@@ -97,4 +97,4 @@ def watching(target: Target, layers: Sequence[int]) -> Iterator[None]:
 def layers_to_keep(target: Target, wanted: Iterable[int], tokens: int) -> list[int]:
     """All of the target's layers where `tokens` tokens of them fit, else the wanted ones."""
     size = tokens * target.layers * target.hidden_size * target.dtype.itemsize
-    return list(range(target.layers)) if size <= MOST_BYTES else sorted(set(wanted))
+    return sorted({*range(target.layers), *wanted}) if size <= MOST_BYTES else sorted(set(wanted))

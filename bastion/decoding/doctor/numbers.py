@@ -61,12 +61,12 @@ def beside(drafter: Any, target: Target) -> Any:
     moved.target = target
     if drafter.head is drafter.target.head:
         moved.head = target.head_in(drafter.dtype)
-    elif getattr(drafter, "embedding", None) is None:
+    elif drafter.embedding is None and drafter.target_ids is None:
         moved.head = torch.nn.Sequential(target.head_in(drafter.dtype))
-    if getattr(drafter, "embedding", None) is None:
+    if drafter.embedding is None:
         ids = torch.full((len(drafter.mask_embeddings),), drafter.model.config.mask_token_id, device=target.device)
         with torch.inference_mode():
-            moved.mask_embeddings = target.embed(ids).to(drafter.dtype)
+            moved.mask_embeddings = moved.embed(ids)
     return moved
 
 
@@ -74,7 +74,7 @@ def drafter_type(bench: Bench) -> list[Variant]:
     folder, pair = bench.drafter_source, bench.pair
     if folder is None:
         raise UserError("It is not known which folder the drafter was loaded from; name it with --drafter.")
-    loaded = load_dflash(folder, pair.target, torch.float32)
+    loaded = load_dflash(folder, pair.target, dtype=torch.float32)
     if len(loaded.feature_layer_ids) != len(pair.drafter.feature_layer_ids) or loaded.depth != pair.drafter.depth:
         raise UserError(f"The drafter in {folder} is not shaped like the loaded one, so it cannot stand in for it.")
     mended = copy.copy(pair.drafter)

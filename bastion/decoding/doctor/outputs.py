@@ -12,11 +12,11 @@ from bastion.models.pair import Pair
 
 
 def layer_choices(pair: Pair) -> list[tuple[int, ...]]:
-    """One lower, one higher, in ascending order, and the published even spacing; those the target has and the drafter does not read now."""
+    """One lower, one higher, in ascending order, and the published even spacing; those the target has (-1 is its embedding) and the drafter does not read now."""
     now, count = tuple(pair.drafter.feature_layer_ids), pair.target.layers
     moved = [tuple(layer + by for layer in now) for by in (-1, 1)]
     found = [*moved, tuple(sorted(now)), tuple(build_target_layer_ids(count, len(now)))]
-    return [ids for ids in dict.fromkeys(found) if ids != now and all(0 <= layer < count for layer in ids)]
+    return [ids for ids in dict.fromkeys(found) if ids != now and all(-1 <= layer < count for layer in ids)]
 
 
 def layers(pair: Pair) -> list[Variant]:
@@ -30,7 +30,7 @@ def vocabulary(pair: Pair) -> list[Variant]:
     found = [Variant(f"proposed ids {'plus' if by > 0 else 'minus'} 1",
                      "the map from the drafter's vocabulary to the target's is off by one: convert the checkpoint's d2t again",
                      Change(ids=lambda ids, by=by: (ids + by) % size)) for by in (-1, 1)]
-    target_ids = getattr(pair.drafter, "target_ids", None)
+    target_ids = pair.drafter.target_ids
     if target_ids is not None:
         found += [
             Variant("vocabulary map as offsets", "d2t holds offsets: the target's id is the drafter's plus d2t of it",

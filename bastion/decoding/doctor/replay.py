@@ -123,8 +123,7 @@ def _alone(model: Any, one: Given) -> torch.Tensor:
 
 def _own_rules(model: Any) -> bool:
     """Whether some layer of the network hides positions by a rule of its own, which a mask would override."""
-    attends = getattr(model.config, "attends", None)
-    return attends is not None and any(attends(i) != (False, None) for i in range(model.config.num_hidden_layers))
+    return any(model.config.attends(layer) != (False, None) for layer in range(model.config.num_hidden_layers))
 
 
 def _kept(one: Given, longest: Given) -> int:
