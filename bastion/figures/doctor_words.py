@@ -50,4 +50,4 @@ def method(report: dict[str, Any]) -> str:
             f"a best-first tree of {report['nodes']} nodes beside the root would emit there. A change that raises tau undoes a fault: it is "
             f"named where its whole {report['confidence']:.0%} interval (bootstrap over stretches of positions) lies above "
             f"{report['least_gain']:g} tokens, and named slight where only the log-likelihood of the target's tokens rises, by more than "
-            f"{report['least_nats']:g} nats a token. A change that does harm early is not measured at all positions.")
+            f"{report['least_nats']:g} nats a token. A change that early does harm, or nothing, is not measured at all positions.")

@@ -12,7 +12,7 @@ import numpy as np
 from bastion.decoding.doctor.bench import Bench
 from bastion.decoding.doctor.drafting import Change, Variant
 from bastion.decoding.doctor.material import PROMPTS, Answer, Say, collect, encoded_prompts, layers_to_keep
-from bastion.decoding.doctor.registry import TESTS, Test
+from bastion.decoding.doctor.registry import CHECKS, Check
 from bastion.decoding.doctor.replay import Proposals, lengths, log_likelihoods, propose
 from bastion.decoding.doctor.verdict import Gain, paired
 from bastion.errors import UserError
@@ -80,7 +80,7 @@ class Report:
 
 
 def examine(pair: Pair, prompts: Sequence[str] = PROMPTS, tokens: int = TOKENS, nodes: int = NODES,
-            tests: Sequence[Test] = TESTS, say: Say | None = None, answers: Sequence[Answer] | None = None,
+            tests: Sequence[Check] = CHECKS, say: Say | None = None, answers: Sequence[Answer] | None = None,
             drafter_folder: Path | None = None, contrasts: dict | None = None) -> Report:
     """Measure tau at every position of the target's own answers, as loaded and under each change. Raises UserError.
 
@@ -166,7 +166,7 @@ class Measured:
         return paired(other.tau[:n], self.tau, stretch), paired(other.likelihood[:n], self.likelihood, stretch)
 
 
-def _outcome(pair: Pair, test: Test, variant: Variant, baseline: Measured, nodes: int, contrasts: dict) -> Outcome:
+def _outcome(pair: Pair, test: Check, variant: Variant, baseline: Measured, nodes: int, contrasts: dict) -> Outcome:
     change = variant.change
     made = {"test": test.name, "label": variant.label, "todo": variant.todo, "trusted": test.trusted and variant.trusted,
             "least_gain": variant.least_gain}
@@ -186,6 +186,6 @@ def _outcome(pair: Pair, test: Test, variant: Variant, baseline: Measured, nodes
         if not measured.extend(count, baseline):
             return Outcome(same=True, **made)
         tau, likelihood = measured.against(baseline)
-        if tau.high < 0 or (likelihood.high < 0 and tau.gain < 0):
-            break  # it does harm: not measured further
+        if tau.high < 0 or (likelihood.high < 0 and tau.gain < 0) or (tau.hopeless_tau and likelihood.hopeless_likelihood):
+            break  # it does harm or nothing: not measured further
     return Outcome(same=False, tau=tau, likelihood=likelihood, **made)

@@ -12,7 +12,7 @@ from bastion.models.pair import Pair
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class Check:
     """name: the fault it looks for. variants: the ways to undo it, each measured. absent: why there may be none."""
 
     name: str
@@ -27,17 +27,17 @@ def _of_pair(variants: Callable[[Pair], list[Variant]]) -> Callable[[Bench], lis
     return lambda bench: variants(bench.pair)
 
 
-TESTS: tuple[Test, ...] = (
-    Test("anchor", "anchor embedding at slot 0", _of_pair(inputs.anchor)),
-    Test("layers", "feature layers", _of_pair(outputs.layers)),
-    Test("context", "where the features end", _of_pair(inputs.context_end)),
-    Test("template", "chat template and thinking mode", templates.template, trusted=False),
-    Test("positions", "positions", _of_pair(inputs.positions)),
-    Test("mask", "mask token", _of_pair(inputs.mask_id)),
-    Test("order", "attention within the block", _of_pair(inputs.order)),
-    Test("vocabulary", "vocabulary map", _of_pair(outputs.vocabulary)),
-    Test("target weights", "quantised or altered target", numbers.target_weights, trusted=False),
-    Test("drafter numbers", "number type of the drafter", numbers.drafter_type),
-    Test("temperatures", "depth temperatures", _of_pair(outputs.temperatures), trusted=False,
+CHECKS: tuple[Check, ...] = (
+    Check("anchor", "anchor embedding at slot 0", _of_pair(inputs.anchor)),
+    Check("layers", "feature layers", _of_pair(outputs.layers)),
+    Check("context", "where the features end", _of_pair(inputs.context_end)),
+    Check("template", "chat template and thinking mode", templates.template, trusted=False),
+    Check("positions", "positions", _of_pair(inputs.positions)),
+    Check("mask", "mask token", _of_pair(inputs.mask_id)),
+    Check("order", "attention within the block", _of_pair(inputs.order)),
+    Check("vocabulary", "vocabulary map", _of_pair(outputs.vocabulary)),
+    Check("target weights", "quantised or altered target", numbers.target_weights, trusted=False),
+    Check("drafter numbers", "number type of the drafter", numbers.drafter_type),
+    Check("temperatures", "depth temperatures", _of_pair(outputs.temperatures), trusted=False,
          absent="The drafter has no depth temperatures."),
 )

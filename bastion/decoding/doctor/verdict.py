@@ -38,6 +38,14 @@ class Gain:
     def clear_likelihood(self) -> bool:
         return self.low > LEAST_NATS
 
+    @property
+    def hopeless_tau(self) -> bool:
+        return self.high < LEAST_GAIN
+
+    @property
+    def hopeless_likelihood(self) -> bool:
+        return self.high < LEAST_NATS
+
 
 def paired(before: Sequence[np.ndarray], after: Sequence[np.ndarray], stretch: int) -> Gain:
     """before, after: emitted tokens at each position of each answer, the same positions. Neighbours share most of
