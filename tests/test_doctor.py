@@ -85,6 +85,6 @@ def test_wrong_depth_temperatures_are_named_first(default_pair, found, tmp_path)
 
 @pytest.mark.parametrize("fault", ["template", "target weights"])
 def test_a_fault_on_the_targets_side_is_named_first(default_pair, fault):
-    pair = with_template(default_pair) if fault == "template" else rounded_target(4)
+    pair = with_template(default_pair) if fault == "template" else rounded_target(3)
     report = examine(pair, material.PROMPTS[:QUESTIONS], TOKENS)
     assert report.findings[0].test == fault
