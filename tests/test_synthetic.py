@@ -129,3 +129,14 @@ def test_told_before_the_first_record(pair):
     method = replace(resolve_method("synthetic:0.8"), calibration=tiny_calibration(pair))
     decode(pair, PROMPT, method, max_new_tokens=5, on_notice=heard.append)
     assert heard == ["Decoding plainly first: the simulated drafter is told what the target will say."]
+
+
+def test_a_run_of_it_says_so_and_no_other_run_does(pair):
+    from bastion.cli.pairs import run_info
+    from bastion.records import run_to_json
+
+    steps = decoded(pair, "synthetic:0.8", 5)
+    made = {name: run_info(pair, PROMPT, PROMPT, name, {}) for name in ("synthetic:0.8", "ar")}
+    assert made["synthetic:0.8"]["simulated"] is True and "simulated" not in made["ar"]
+    assert run_to_json(steps=steps, info=made["synthetic:0.8"], text="")["simulated"] is True
+    assert "simulated" not in run_to_json(steps=steps, info=made["ar"], text="")
