@@ -75,7 +75,8 @@ def test_a_wrong_mask_token_is_named_first(default_pair, found, tmp_path):
         return {**raw, "dflash_config": {**raw["dflash_config"], "mask_token_id": 0}}
 
     report = found(with_folder(default_pair, tmp_path / "drafter", config))
-    assert report.findings[0].test == "mask" and "mask_token_id to 16" in report.findings[0].todo
+    best = report.findings[0]   # several special tokens are embedded nearly alike here and serve as well
+    assert best.test == "mask" and best.tau.gain > 0.8 and "mask_token_id to" in best.todo
 
 
 def test_wrong_depth_temperatures_are_named_first(default_pair, found, tmp_path):
