@@ -20,7 +20,7 @@ TRAINED = [1, 8, 14, 20, 27]
 def answers(default_pair):
     """The target's greedy answers to the doctor's questions, from a file, and the features of every layer."""
     known = json.loads((HERE / "doctor_answers.json").read_text())
-    layers = range(default_pair.target.layers)
+    layers = range(-1, default_pair.target.layers)   # -1: its embedding
     return [material.read(default_pair.target, one["ids"], one["prompt_length"], layers) for one in known]
 
 
