@@ -173,8 +173,7 @@ def test_folders_that_are_passed_over_say_why(store):
     assert "not valid JSON" in reasons["broken"] and "newer version" in reasons["newer"]
 
 
-@pytest.mark.parametrize("changes", [{"totals": {"tau": 10**400, "tokens": 10**400}}, {"sampling": {"temperature": 10**400}},
-                                     {"sampling": {"temperature": True}}, {"note": None}, {"note": 5}, {"group": {"kind": None}}])
+@pytest.mark.parametrize("changes", [{"sampling": {"temperature": True}}, {"note": None}, {"note": 5}, {"group": {"kind": None}}])
 def test_odd_values_from_elsewhere_do_not_break_the_list(store, changes):
     add(store, "one")
     path = store.root / "one" / "run.json"

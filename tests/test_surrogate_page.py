@@ -100,6 +100,28 @@ def test_what_cannot_be_judged_is_named_in_one_line(store):
     assert not only.exception and "None of these runs recorded" in words(only) and "at most one marginal" in words(only)
 
 
+def test_a_run_that_cannot_be_worked_with_leaves_the_page_to_the_others(store, monkeypatch):
+    import pages.parts.surrogate_data as data
+
+    bad, endless = save(store, 1, run_id="20260101-000001-abcdef"), save(store, 2, run_id="20260101-000002-abcdef")
+    good = save(store, 3, run_id="20260101-000003-abcdef")
+
+    def evidence(run):
+        if run.id == bad:
+            raise OverflowError("Python int too large to convert to C long")
+        one = run_evidence(run)
+        if run.id == endless:
+            one.surrogate[0] = float("nan")
+        return one
+
+    monkeypatch.setattr(data, "run_evidence", evidence)
+    test = page()
+    assert not test.exception and metrics(test)["Steps"] == "8"
+    line = next(c.value.replace("\\", "") for c in test.caption if c.value.startswith("Left out"))
+    assert f"{bad}: its records cannot be worked with (OverflowError)" in line and good not in line
+    assert f"{endless}: a surrogate that is no finite number" in line
+
+
 def test_filters_and_switches_narrow_the_steps(store):
     for seed in range(4):
         save(store, seed, prompt=seed, method=("bastion", "ddtree:15")[seed % 2], prompt_set=("gsm8k", "mbpp")[seed // 2])

@@ -72,4 +72,6 @@ def why_none(one: RunEvidence) -> str:
     """Why a run has no surrogate to judge, in a few words; empty when it has one."""
     if not len(one):
         return "no step after the prefill"
+    if not np.isfinite(one.surrogate).all():
+        return "a surrogate that is no finite number"
     return "" if (one.nodes > 1).any() else "no tree"

@@ -13,9 +13,14 @@ from typing import Any
 import numpy as np
 
 from bastion.errors import UserError
+from bastion.records.checks import MAX_TOKEN_ID
 from bastion.records.schema import INFO_DEFAULTS, SCHEMA_VERSION
 
 MAX_RUN_JSON_BYTES = 64 * 2**20
+MAX_INTEGER = 2**63 - 1
+"""Whole numbers beyond 64 bits fit no array, and beyond about 1e308 no float either."""
+MAX_DRAFTER_DEPTH = 4096
+"""Far more than any drafter drafts; histograms have a place for every depth."""
 
 REWRITING = threading.Lock()
 """Held while a run.json is read, changed and put back, so that no thread undoes another's change."""
@@ -44,7 +49,9 @@ def read_run_json(path: Path) -> dict[str, Any]:
 def parse_run_json(raw: bytes, name: str) -> dict[str, Any]:
     """Parse and check the bytes of a run.json; `name` is used in messages."""
     try:
-        info = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+        info = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, parse_int=_whole, parse_float=_finite)
+    except OverflowError:
+        raise UserError(f"{name} holds a number that is out of range; the run is damaged and cannot be opened.") from None
     except (ValueError, RecursionError):
         raise UserError(f"{name} is not valid JSON; the run is damaged and cannot be opened.") from None
     if not isinstance(info, dict):
@@ -79,6 +86,8 @@ def _check_types(info: dict[str, Any], name: str) -> None:
             wrong.append("totals")
         if not _is_number_or_none((info["yardstick"] or {}).get("tokens_per_second")):
             wrong.append("yardstick")
+        if not _is_depth(info.get("drafter_depth")):
+            wrong.append("drafter_depth")
         if not _is_time(info["created"]):
             wrong.append("created")
     if wrong:
@@ -87,7 +96,7 @@ def _check_types(info: dict[str, Any], name: str) -> None:
 
 # Whole columns at a time: a vocabulary has thousands of entries and a list of runs hundreds of vocabularies.
 def _are_ids(values: list[Any]) -> bool:
-    return set(map(type, values)) <= {int} and min(values, default=0) >= 0
+    return set(map(type, values)) <= {int} and min(values, default=0) >= 0 and max(values, default=0) <= MAX_TOKEN_ID
 
 
 def _is_vocabulary(texts: dict[str, Any]) -> bool:
@@ -97,6 +106,11 @@ def _is_vocabulary(texts: dict[str, Any]) -> bool:
 
 def _is_number_or_none(value: Any) -> bool:
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+def _is_depth(value: Any) -> bool:
+    """A key that older runs lack, so that what is no number at all is left to its readers."""
+    return not isinstance(value, int) or 0 <= value <= MAX_DRAFTER_DEPTH
 
 
 def _is_time(text: str) -> bool:
@@ -128,3 +142,19 @@ def plain(value: Any) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _whole(digits: str) -> int:
+    # Python itself refuses thousands of digits, with a ValueError that would read as "not JSON".
+    value = int(digits) if len(digits) <= 20 else MAX_INTEGER + 1
+    if not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
+        raise OverflowError("an integer beyond 64 bits")
+    return value
+
+
+def _finite(digits: str) -> float:
+    """JSON knows no infinity, but 1e400 would become one."""
+    value = float(digits)
+    if not math.isfinite(value):
+        raise OverflowError("a number beyond a float's range")
+    return value

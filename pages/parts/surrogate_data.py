@@ -39,6 +39,10 @@ def read_runs(run_ids: Sequence[str]) -> Read:
         except UserError as error:
             left_out.append((run_id, str(error)))
             continue
+        except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+            # A run from elsewhere may hold what no check foresaw: one run must not take the page from all others.
+            left_out.append((run_id, f"its records cannot be worked with ({type(error).__name__})"))
+            continue
         _seen().add((root, run_id))
         if why := why_none(one):
             left_out.append((run_id, why))
