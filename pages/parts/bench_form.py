@@ -14,6 +14,7 @@ from bastion.jobs.benchmark_request import MOST_METHODS, MOST_TEMPERATURES, Benc
 from bastion.jobs.benchmark_runs import bytes_per_token
 from bastion.jobs.offers import engine_imported, offered_methods
 from bastion.jobs.prompt_sources import GROUPS, HUB
+from pages.parts.address import bound
 from pages.parts.text import plain
 
 SUGGESTED_NODES = (8, 16, 32, 64)
@@ -81,10 +82,10 @@ def _choices() -> None:
                          + ". Plain decoding (ar) is the yardstick and runs even when it is not chosen.")
     row.multiselect("Temperatures", ["0", "0.5", "1"], default=["0"], key="bench-temperatures", bind="query-params",
                     accept_new_options=True, max_selections=MOST_TEMPERATURES, width=190, help="Each prompt is decoded at every one of them.")
-    row.number_input("Prompts a set, at most", *LIMITS["bench-limit"], DEFAULTS["bench-limit"], key="bench-limit", bind="query-params", width=170,
+    row.number_input("Prompts a set, at most", *LIMITS["bench-limit"], DEFAULTS["bench-limit"], key="bench-limit", bind=bound("bench-limit"), width=170,
                      placeholder="all", help="Empty takes all. Of the published sets they are drawn as published: shuffled with seed 0.")
-    row.number_input("New tokens, at most", *LIMITS["bench-tokens"], DEFAULTS["bench-tokens"], key="bench-tokens", bind="query-params", step=32, width=160)
-    row.number_input("Seed", *LIMITS["bench-seed"], DEFAULTS["bench-seed"], key="bench-seed", bind="query-params", width=110,
+    row.number_input("New tokens, at most", *LIMITS["bench-tokens"], DEFAULTS["bench-tokens"], key="bench-tokens", bind=bound("bench-tokens"), step=32, width=160)
+    row.number_input("Seed", *LIMITS["bench-seed"], DEFAULTS["bench-seed"], key="bench-seed", bind=bound("bench-seed"), width=110,
                      help="Above temperature 0 every prompt draws with a seed of its own that follows from this one. " + GLOSSARY["plain decoding"])
 
 

@@ -12,6 +12,7 @@ from bastion.jobs import EXAMPLES, manager
 from bastion.jobs.offers import MethodOffer, engine_imported, offered_methods
 from bastion.jobs.race_shown import RaceShown
 from bastion.jobs.racing import MOST_METHODS, MOST_REPEATS, RaceRequest, request_of, start_race
+from pages.parts.address import bound
 from pages.parts.text import plain
 
 BUTTON_WIDTH, FIELD_WIDTH = 128, 112   # pixels
@@ -54,14 +55,14 @@ def _settings() -> None:
                          "verify times, such as bastion@table. "
                          + " · ".join(f"{offer.label}: {offer.summary}" for offer in offers)
                          + ". Plain decoding (ar) is the yardstick and runs even when it is not chosen.")
-    row.number_input("Repeats", *LIMITS["race-repeats"], 3, key="race-repeats", bind="query-params", width=FIELD_WIDTH,
+    row.number_input("Repeats", *LIMITS["race-repeats"], 3, key="race-repeats", bind=bound("race-repeats"), width=FIELD_WIDTH,
                      help="Every repeat decodes with each method once, in an order of its own.")
-    row.number_input("New tokens, at most", *LIMITS["race-tokens"], 128, key="race-tokens", bind="query-params", step=32, width=150)
-    row.number_input("Temperature", *LIMITS["race-temperature"], 0.0, key="race-temperature", bind="query-params", step=0.1,
+    row.number_input("New tokens, at most", *LIMITS["race-tokens"], 128, key="race-tokens", bind=bound("race-tokens"), step=32, width=150)
+    row.number_input("Temperature", *LIMITS["race-temperature"], 0.0, key="race-temperature", bind=bound("race-temperature"), step=0.1,
                      format="%.2f", width=FIELD_WIDTH,
                      help="0 takes the target's most probable token: all methods must then emit the same text. Above 0 tokens are "
                           "drawn from exactly the target's distribution, and texts differ.")
-    row.number_input("Seed", *LIMITS["race-seed"], 0, key="race-seed", bind="query-params", width=FIELD_WIDTH,
+    row.number_input("Seed", *LIMITS["race-seed"], 0, key="race-seed", bind=bound("race-seed"), width=FIELD_WIDTH,
                      help="The same for all methods and repeats. " + GLOSSARY["plain decoding"])
 
 
