@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bastion.analysis.benchmark import MEAN, benchmark_table, bootstrap_speedups, cell_values, differences, first_difference, progress_by_cell
+from bastion.analysis.benchmark import (
+    FEWEST, MEAN, benchmark_table, bootstrap_speedups, cell_values, differences, first_difference, progress_by_cell,
+)
 from bastion.analysis.benchmark_published import FILE, Published, published, published_gap
+from bastion.cli.bench import _print
 from bastion.figures import numbers
 from bastion.figures.benchmark_charts import speedup_figure, tau_figure
 from bastion.figures.benchmark_html import progress_html, table_html
@@ -46,7 +49,7 @@ def test_a_cell_is_the_ratio_of_tokens_per_second_over_the_same_prompts():
     assert (own.prompts, own.tokens, own.steps, own.tau, own.tokens_per_second) == (2, 10, 4, 2.5, pytest.approx(10 / 3))
     assert own.speedup == pytest.approx(5 / 3) and own.nodes_mean == 5 and own.surrogate_mean == 2 and own.identical == 2
     plain = cells[0.0, "ar", "s"]
-    assert (plain.tau, plain.tokens_per_second, plain.speedup, plain.low, plain.high) == (1, 2, 1, 1, 1)
+    assert (plain.tau, plain.tokens_per_second, plain.speedup, plain.low, plain.high) == (1, 2, 1, None, None)
     assert cells[0.0, "bastion", "t"].speedup == pytest.approx(4) and cells[0.0, "bastion", "t"].low is None
 
 
@@ -135,9 +138,38 @@ def test_an_interval_holds_the_speedup_and_narrows_with_prompts():
             rows += [row("s", str(place), "ar", [1] * 6, float(rng.uniform(2, 4))), row("s", str(place), "bastion", [3, 3], float(rng.uniform(0.5, 2)))]
         return benchmark_table(rows, ["s"], ["ar", "bastion"], [0.0])[1]
 
-    few, many = cell(4), cell(100)
+    few, many = cell(FEWEST), cell(100)
     assert few.low <= few.speedup <= few.high and many.low <= many.speedup <= many.high
     assert many.high - many.low < few.high - few.low
+
+
+def measured(prompts, name="s", seed=2):
+    rng = np.random.default_rng(seed)
+    return [row(name, str(place), method, lengths, float(rng.uniform(1, 3))) for place in range(prompts)
+            for method, lengths in (("ar", [1] * 6), ("bastion", [3, 3]))]
+
+
+@pytest.mark.parametrize(("prompts", "there"), [(1, False), (2, False), (FEWEST - 1, False), (FEWEST, True)])
+def test_below_five_prompts_there_is_no_interval_anywhere(prompts, there, capsys):
+    cells = benchmark_table(measured(prompts), ["s"], ["ar", "bastion"], [0.0])
+    own = cells[1]
+    assert own.prompts == prompts and own.speedup > 0 and (own.low is not None) == (own.high is not None) == there
+    html, figure = table_html(cells), speedup_figure(cells)
+    assert (f"<small>{numbers.NONE}</small>" in html) != there and (" to " in html.split("<tbody>")[1]) == there
+    bars = figure.data[0].error_y
+    assert (bars.array[0] > 0 and bars.arrayminus[0] > 0) == there
+    assert ("no interval" in figure.data[0].customdata[0]) != there and f"of {FEWEST} prompts or more" in figure.layout.annotations[0].text
+    _print(cells, [], "note")
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("bastion"))
+    assert (f"  {numbers.NONE}  " in line) != there and (numbers.significant(own.low) + "-" in line) == there
+
+
+def test_the_mean_has_an_interval_only_where_every_set_has_enough_prompts():
+    def mean(few):
+        rows = [*measured(few, "s"), *measured(9, "t", 3)]
+        return table(rows)[0.0, "bastion", MEAN]
+
+    assert mean(FEWEST - 1).low is None and mean(FEWEST).low < mean(FEWEST).speedup < mean(FEWEST).high
 
 
 def test_progress_counts_decodes_of_each_set_and_method():
@@ -229,7 +261,7 @@ def test_charts_draw_ours_solid_with_intervals_and_published_hollow():
     figure = speedup_figure(cells(), BESIDE)
     ours, theirs = figure.data
     assert list(ours.x) == ["s", "t", MEAN] and list(ours.y) == pytest.approx([5 / 3, 4, 17 / 6])
-    assert ours.error_y.array[0] >= 0 and ours.error_y.arrayminus[0] >= 0 and ours.error_y.array[1] == 0
+    assert list(ours.error_y.array) == list(ours.error_y.arrayminus) == [0, 0, 0]   # too few prompts
     assert list(theirs.x) == [MEAN] and list(theirs.y) == [6.61] and theirs.marker.pattern.shape == "/" and "published" in theirs.name
     assert "Hatched: published" in figure.layout.annotations[0].text and "2.83x" in figure.layout.title.text
     assert figure.layout.yaxis.range[1] > 6.61

@@ -3,7 +3,8 @@
 Speedup is the ratio of tokens per second over the same prompts, each method's tokens and seconds summed
 over decode steps; the prefill is left out of both. The published program averages seconds per token
 over prompts instead; a ratio of sums weighs every token alike. Intervals are 95 % percentile
-bootstrap intervals over prompts (a conversation of several turns is one prompt).
+bootstrap intervals over prompts (a conversation of several turns is one prompt), and there is none below
+`FEWEST` prompts: the few ways to draw two or three prompts do not cover what another prompt would do.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from bastion.records.benchmark_rows import BenchmarkRow, Cell
 YARDSTICK = "ar"
 RESAMPLES = 2000
 LEVEL = 95.0
+FEWEST = 5
+"""Prompts of a set from which on its speedup has an interval."""
 MEAN = "mean"
 
 
@@ -52,7 +55,7 @@ class TableCell:
     tau: float | None
     tokens_per_second: float | None
     speedup: float | None
-    low: float | None           # of the speedup, 95 %; None with fewer than two prompts
+    low: float | None           # of the speedup, 95 %; None below `FEWEST` prompts
     high: float | None
     nodes_mean: float | None    # nodes verified per step, root included
     surrogate_mean: float | None
@@ -130,7 +133,7 @@ def _cell(groups: dict[tuple[str, float, str], _Conversations], name: str, tempe
     seconds = {part: sum(getattr(row, part) for row in rows) for part in ("draft", "build", "verify", "commit", "prefill")}
     spent = sum(row.seconds for row in rows)
     sums = np.array([_sums(own[prompt]) + _sums(plain[prompt]) for prompt in used], np.float64).reshape(-1, 4)
-    drawn = bootstrap_speedups(sums, resamples)
+    drawn = bootstrap_speedups(sums, resamples) if len(sums) >= FEWEST else np.zeros(0)
     low, high = _interval(drawn)
     identical = sum(all((name, prompt, turn, method) not in apart for turn in own[prompt]) for prompt in used)
     cell = TableCell(
@@ -176,7 +179,7 @@ def _interval(drawn: np.ndarray) -> tuple[float | None, float | None]:
 
 
 def _mean(cells: Sequence[TableCell], draws: Sequence[np.ndarray], temperature: float, method: str) -> TableCell:
-    """The plain mean over sets, as published; its interval draws prompts within every set."""
+    """The plain mean over sets, as published; its interval draws prompts within every set, each of which must have enough."""
     def mean(name: str) -> float | None:
         values = [getattr(cell, name) for cell in cells]
         return None if None in values else sum(values) / len(values)

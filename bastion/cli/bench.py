@@ -156,7 +156,7 @@ def _print(cells: Sequence[Any], apart: Sequence[Any], note: str) -> None:
     click.echo(table(("method", "T", "set", "prompts", "tau", "tokens/s", "speedup", "95 %", "nodes", "same as ar"), [
         (cell.method, f"{cell.temperature:g}", cell.prompt_set, numbers.count(cell.prompts), numbers.significant(cell.tau),
          numbers.significant(cell.tokens_per_second), numbers.ratio(cell.speedup),
-         "" if cell.low is None or cell.method == "ar" else f"{numbers.significant(cell.low)}-{numbers.significant(cell.high)}",
+         "" if cell.method == "ar" else numbers.NONE if cell.low is None else f"{numbers.significant(cell.low)}-{numbers.significant(cell.high)}",
          numbers.significant(cell.nodes_mean), "sampled" if cell.identical is None else f"{cell.identical} of {cell.prompts}")
         for cell in cells]))
     for one in apart:

@@ -7,7 +7,7 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from bastion.analysis.benchmark import MEAN, TableCell
+from bastion.analysis.benchmark import FEWEST, MEAN, TableCell
 from bastion.analysis.benchmark_published import Published
 from bastion.figures import numbers
 from bastion.figures.benchmark_tables import columns
@@ -23,7 +23,7 @@ def speedup_figure(cells: Sequence[TableCell], published: Sequence[Published] = 
     best = _best(cells)
     title = "Speedup per prompt set" if best is None else \
         f"{escape(best.method)}: {numbers.ratio(best.speedup)} plain decoding {_over(best)}"
-    caption = "Measured; lines are 95 % bootstrap intervals over prompts. Plain decoding is 1."
+    caption = f"Measured; lines are 95 % bootstrap intervals, of {FEWEST} prompts or more. Plain decoding is 1."
     used = [one for one in published if one.prompt_set in columns(cells) and one.speedup is not None]
     if used:
         caption += "<br>Hatched: published, another target on another device (" + \
@@ -98,5 +98,5 @@ def _over(cell: TableCell) -> str:
 
 
 def _hover(cell: TableCell) -> str:
-    interval = f", {numbers.significant(cell.low)} to {numbers.significant(cell.high)}" if cell.low is not None else ""
+    interval = f", {numbers.significant(cell.low)} to {numbers.significant(cell.high)}" if cell.low is not None else ", no interval"
     return f"{numbers.ratio(cell.speedup)}{interval}; tau {numbers.significant(cell.tau)}, {cell.prompts} prompts"

@@ -43,7 +43,7 @@ FIELDS = (("speedup", GLOSSARY["speedup"]), ("tau", GLOSSARY["tau"]), ("tokens/s
 
 
 def table_html(cells: Sequence[TableCell], published: Sequence[Published] = (), dark: bool = False) -> str:
-    """The table at one temperature: for each set speedup with its interval, tau, tokens/s, nodes a step, same ids.
+    """The table at one temperature: for each set speedup with its interval (a dash below five prompts), tau, tokens/s, nodes a step, same ids.
 
     Of many sets only speedup and tau, as the paper has them, and the rest for the mean, so that it stays in sight.
     """
@@ -74,8 +74,7 @@ def _prompts(count: int) -> str:
 
 def _measured(cell: TableCell, prompts: int, width: int) -> str:
     """The first `width` fields of one method on one set; prompts are said again where they are fewer than the set's head says."""
-    interval = (f"<small>{numbers.significant(cell.low)} to {numbers.significant(cell.high)}</small>"
-                if cell.low is not None and cell.method != "ar" else "")
+    interval = "" if cell.method == "ar" or cell.speedup is None else f"<small>{_interval(cell)}</small>"
     notes = [_prompts(cell.prompts)] if cell.prompts != prompts else []
     notes += [f"{numbers.count(cell.skipped)} too long"] if cell.skipped else []
     fewer = f"<small>{', '.join(notes)}</small>" if notes else ""
@@ -84,6 +83,10 @@ def _measured(cell: TableCell, prompts: int, width: int) -> str:
     texts.append(("same", numbers.NONE if cell.identical is None or not cell.prompts else f"{cell.identical} of {cell.prompts}"))
     name = escape(cell.prompt_set)
     return "".join(f'<td data-set="{name}" data-field="{field}"{_first(i)}>{text}</td>' for i, (field, text) in enumerate(texts[:width]))
+
+
+def _interval(cell: TableCell) -> str:
+    return numbers.NONE if cell.low is None else f"{numbers.significant(cell.low)} to {numbers.significant(cell.high)}"
 
 
 def _published(one: Published, width: int) -> str:

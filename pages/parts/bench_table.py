@@ -9,7 +9,7 @@ from collections import OrderedDict
 import pandas as pd
 import streamlit as st
 
-from bastion.analysis.benchmark import Difference, TableCell, benchmark_table, cell_values, differences
+from bastion.analysis.benchmark import FEWEST, Difference, TableCell, benchmark_table, cell_values, differences
 from bastion.analysis.benchmark_published import Published, published, published_gap
 from bastion.figures import benchmark_tables as tables
 from bastion.figures import numbers
@@ -39,7 +39,8 @@ def bench_results(benchmark: Benchmark) -> None:
     beside = [one for one in published() if one.temperature == temperature and one.prompt_set in tables.columns(own)]
     st.subheader("Speedup and tau per prompt set", anchor=False, help=f"{GLOSSARY['speedup']} {GLOSSARY['tau']}")
     st.html(table_html(own, beside, dark()))
-    st.caption(plain("Measured: " + tables.where_words(benchmark.info) + " Small: 95 % bootstrap intervals over prompts."))
+    st.caption(plain("Measured: " + tables.where_words(benchmark.info) + " Small: 95 % bootstrap intervals over prompts, "
+                     f"none below {FEWEST} prompts."))
     _published_line(beside)
     data = pd.DataFrame([cell_values(cell) for cell in own])
     _charts(benchmark.id, own, beside, data)
