@@ -128,6 +128,31 @@ def test_the_table_says_that_greedy_texts_agree(jobs):
     assert "3.00x" in text and 'data-lane="bastion"' in text      # three tokens a step of the same length
 
 
+def test_one_repeat_is_replayed_and_another_can_be_chosen(jobs):
+    race_id = start_race(RaceRequest("ab", ("ar", "bastion"), 2, max_new_tokens=7))
+    finished(jobs, race_id)
+    test = app(race_id=race_id)
+    choice = test.button_group(key="race-replay")
+    assert choice.options == ["repeat 1, nearest the medians", "repeat 2"] and "All lanes are of repeat 1. Against plain decoding in it: bastion 3.00x." in words(test)
+    choice.set_value("2").run()
+    assert not test.exception and "All lanes are of repeat 2." in words(test)
+    other = start_race(RaceRequest("cd", ("ar", "bastion"), 1, max_new_tokens=7))
+    finished(jobs, other)
+    test.query_params["race-id"] = other
+    test.run()
+    assert not test.exception and "All lanes are of repeat" not in words(test)     # there is one
+    assert not app(race_id=race_id, race_replay="each method's median repeat").exception     # a link of before
+
+
+def test_texts_of_decodes_that_were_cut_are_not_judged(jobs):
+    first = saved(jobs, "one", method="ar")
+    writer = jobs.store.create(make_info(method="bastion"), run_id="cut", text_of=text_of)
+    writer.append(make_run(1)[0])
+    writer.finish("cancelled")
+    text = words(app(race_runs=[first, "cut"]))
+    assert "No whole repeat yet, so not judged: bastion." in text and "the same as plain" not in text and "no whole repeat" in text
+
+
 def test_stop_keeps_what_is_there_and_the_rest_can_be_decoded(jobs, engine):
     race_id = start_race(RaceRequest("ab", ("ar", "bastion"), 1, max_new_tokens=40))
     engine.hold("ar 12")

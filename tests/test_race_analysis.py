@@ -14,6 +14,8 @@ from bastion.analysis.race import Spread, race_frame, race_table, speed_points, 
 from bastion.analysis.race_difference import first_difference
 from bastion.analysis.race_lanes import finish_seconds, lanes_of, mismatch_words, yardstick_lane
 from bastion.analysis.race_live import axis_end, live_points
+from bastion.analysis.race_replayed import nearest_repeat, repeat_speedups
+from bastion.figures.race_payload import race_payload
 from bastion.figures.race_table import difference_words, race_html
 from bastion.records.totals import run_totals
 from bastion.step import StepSeconds
@@ -120,7 +122,52 @@ def test_speedups_fall_back_to_the_median_of_plain_decoding_and_then_to_the_runs
     assert nothing.speedup is None and nothing.speedup_by == ""
 
 
-def test_the_run_that_is_replayed_has_the_median_speed_whole_runs_first():
+def test_the_repeat_that_is_replayed_is_one_for_all_lanes_and_the_nearest_to_the_medians():
+    # speedups of dflash: (3/1.16)/2, (3/1.56)/4, (3/0.96)/2.5 = 1.29, 0.48, 1.25: the median is that of repeat 3
+    lanes = lanes_of([ar(1, 0.5), dflash(1), ar(2, 0.25), dflash(2, scale=2.0), ar(3, 0.4), dflash(3, scale=0.5)])[0]
+    assert nearest_repeat(lanes) == 3 and repeat_speedups(lanes, 3) == {"dflash": pytest.approx(3 / 0.96 / 2.5)}
+    assert [lane["repeat"] for lane in race_payload("r", lanes)["lanes"]] == [3, 3]
+
+
+def test_with_two_repeats_the_replay_is_of_one_minute_and_ends_in_the_order_of_its_own_times():
+    # each method's slower run: ar of repeat 1 (1.5 s), dflash of repeat 2 (1.16 s) would say that dflash is faster,
+    # though it was slower than ar in its own repeat and about as fast in the other
+    lanes = lanes_of([ar(1, 0.5), dflash(1, scale=1.9), ar(2, 0.3), dflash(2)])[0]
+    row = race_table(lanes)[1]
+    repeat = nearest_repeat(lanes)
+    shown = race_payload("r", lanes)["lanes"]
+    assert [lane["repeat"] for lane in shown] == [repeat] * 2
+    speed = repeat_speedups(lanes, repeat)["dflash"]
+    assert row.speedup.low <= speed <= row.speedup.high
+    assert (shown[1]["ends"][-1] < shown[0]["ends"][-1]) == (speed > 1)      # both emit three tokens in their steps
+
+
+def test_a_repeat_that_a_lane_lacks_is_not_chosen_and_a_lane_without_it_shows_its_own():
+    lanes = lanes_of([ar(1, 0.5), dflash(1), ar(2, 0.5), dflash(2, finish_reason="cancelled"), ar(3, 0.5)])[0]
+    assert nearest_repeat(lanes) == 1
+    apart = lanes_of([ar(1, 0.5), dflash(2)])[0]
+    assert [(lane["label"], lane["repeat"]) for lane in race_payload("r", apart)["lanes"]] == [("ar", 1), ("dflash, repeat 2", 2)]
+    assert [lane["label"] for lane in race_payload("r", apart, 2)["lanes"]] == ["dflash"]
+    assert nearest_repeat([]) is None and race_payload("r", [])["lanes"] == []
+
+
+@pytest.mark.parametrize("cut", [{"finish_reason": "killed", "complete": False}, {"finish_reason": "cancelled"}, {"finish_reason": "failed"}])
+def test_a_run_that_is_not_whole_is_no_repeat_and_is_not_judged(cut):
+    none = chain_run("bastion", [[7]], [S(verify=0.5)], repeat=1, **cut)
+    lanes = lanes_of([ar(1, 0.5), dflash(1), none])[0]
+    row = race_table(lanes)[2]
+    assert (row.repeats, row.identical, row.difference, row.speedup, row.tau, row.tokens_per_second) == (0, None, None, None, None, None)
+    page = race_html([row], greedy=True)
+    assert "no whole repeat" in page and ">yes" not in page
+    assert {point.lane for point in speed_points(lanes)} == {"ar", "dflash"}
+    other = race_table(lanes_of([ar(1, 0.5), dflash(1), dflash(2, last=13, **cut)])[0])[1]
+    assert (other.repeats, other.identical, other.difference) == (1, 1, None)         # what was cut is not counted among them
+    plain = race_table(lanes_of([ar(1, 0.5, **cut), dflash(1)])[0])
+    assert [row.identical for row in plain] == [None, None] and plain[1].speedup is None
+    assert "the yardstick" not in race_html(plain, greedy=True)
+
+
+def test_the_run_of_a_lane_to_look_at_has_the_median_speed_whole_runs_first():
     lane = lanes_of([ar(r, s) for r, s in ((1, 0.5), (2, 0.25), (3, 0.4))])[0][0]
     assert lane.repeats[lane.median] == 3
     even = lanes_of([ar(r, s) for r, s in ((1, 0.5), (2, 0.25))])[0][0]

@@ -182,6 +182,9 @@ def test_a_race_whose_process_was_killed_goes_on_without_redoing_a_finished_deco
     assert not shown.live and shown.left == 6 - done and finished_slots(race, jobs.store) == done
     kept = {slot.run_id: jobs.store.open(slot.run_id).info["created"] for slot in race.slots()[:done]}
     assert jobs.store.open(f"{race_id}-r1-{done + 1}").info["finish_reason"] == "killed"
+    rows = {row.label: row for row in shown.rows}
+    assert rows["bastion"].repeats == 0 and rows["bastion"].identical is None
+    assert all(row.repeats == 1 for label, row in rows.items() if label != "bastion")
     seen = watch(engine)
     resume_race(race_id, jobs, races)
     assert wait(jobs, race_id).state == "done"

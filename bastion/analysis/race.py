@@ -33,7 +33,7 @@ class Row:
 
     label: str
     method: str
-    repeats: int
+    repeats: int                      # whole runs: what was stopped, killed or failed is no repeat
     tokens: Spread | None             # emitted, the prefill's first token included
     speedup: Spread | None            # of each repeat's tokens/s over plain decoding's in the same repeat
     speedup_by: str                   # "repeat", "median" (of plain decoding's repeats), "yardstick" (the run's own), ""
@@ -50,10 +50,11 @@ class Row:
 
 
 def race_table(lanes: Sequence[Lane]) -> list[Row]:
-    """One row a lane, in order. Speedups and identity are against the lane of `ar`."""
-    plain = yardstick_lane(lanes)
+    """One row a lane, in order. Speedups and identity are against the lane of `ar`. Only whole runs count."""
+    whole = [lane.whole for lane in lanes]
+    plain = yardstick_lane(whole)
     greedy = is_greedy([run for lane in lanes for run in lane.runs])
-    return [_row(lane, plain, greedy) for lane in lanes]
+    return [_row(lane, plain, greedy) for lane in whole]
 
 
 def speedups(lane: Lane, plain: Lane | None) -> tuple[list[float], str]:
@@ -71,9 +72,10 @@ def speedups(lane: Lane, plain: Lane | None) -> tuple[list[float], str]:
 
 
 def speed_points(lanes: Sequence[Lane]) -> list[LivePoint]:
-    """One point a run whose speedup is known, for the chart of a race that is over."""
-    plain, points = yardstick_lane(lanes), []
-    for lane in lanes:
+    """One point a whole run whose speedup is known, for the chart of a race that is over."""
+    whole = [lane.whole for lane in lanes]
+    plain, points = yardstick_lane(whole), []
+    for lane in whole:
         for run, repeat in zip(lane.runs, lane.repeats, strict=True):
             found, against = speedups(replace(lane, runs=(run,), repeats=(repeat,)), plain)
             points += [LivePoint(lane.label, repeat, value, tokens_per_second(run.steps), against != "repeat") for value in found]
@@ -108,7 +110,7 @@ def race_frame(rows: Sequence[Row]) -> pd.DataFrame:
 def _row(lane: Lane, plain: Lane | None, greedy: bool) -> Row:
     ratios, against = speedups(lane, plain)
     stages = {name: spread(_step_mean(run, name) for run in lane.runs) for name in STAGES}
-    compared = greedy and plain is not None
+    compared = greedy and plain is not None and len(lane.runs) > 0
     differences = [first_difference(plain.run(repeat) or plain.runs[plain.median], run, repeat)
                    for run, repeat in zip(lane.runs, lane.repeats, strict=True)] if compared else []
     return Row(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from bastion.records.races import is_whole
 from bastion.records.run import Run
 from bastion.records.totals import seconds_decode, tokens_per_second
 
@@ -35,8 +36,14 @@ class Lane:
     def median(self) -> int:
         """Index of the run with the median speed (the lower of two), whole runs first: the one to look at."""
         order = sorted(range(len(self.runs)), key=lambda i: (tokens_per_second(self.runs[i].steps) or 0.0, i))
-        whole = [i for i in order if _whole(self.runs[i])] or order
+        whole = [i for i in order if is_whole(self.runs[i])] or order
         return whole[(len(whole) - 1) // 2]
+
+    @property
+    def whole(self) -> Lane:
+        """The same lane with only the runs that ran their course: what was stopped, killed or failed is no repeat."""
+        kept = [(run, repeat) for run, repeat in zip(self.runs, self.repeats, strict=True) if is_whole(run)]
+        return replace(self, runs=tuple(run for run, _ in kept), repeats=tuple(repeat for _, repeat in kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +82,8 @@ def lanes_of(runs: Sequence[Run]) -> tuple[list[Lane], list[Mismatch]]:
 
 
 def yardstick_lane(lanes: Sequence[Lane]) -> Lane | None:
-    """The lane of plain decoding; None when there is none, or more than one (the runs differ too much)."""
-    plain = [lane for lane in lanes if lane.method == YARDSTICK]
+    """The lane of plain decoding; None when there is none with a run, or more than one (the runs differ too much)."""
+    plain = [lane for lane in lanes if lane.method == YARDSTICK and lane.runs]
     return plain[0] if len(plain) == 1 else None
 
 
@@ -132,6 +139,3 @@ def _short(value: str, longest: int = 48) -> str:
 def _group(run: Run) -> dict[str, Any]:
     return run.info.get("group") or {}
 
-
-def _whole(run: Run) -> bool:
-    return run.complete and run.info.get("finish_reason") in ("stop", "length", "context")

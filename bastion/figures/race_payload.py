@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from bastion.analysis.race_lanes import Lane
+from bastion.analysis.race_replayed import nearest_repeat
 from bastion.figures.palette import method_colour
 from bastion.figures.tree_payload import step_payload
+from bastion.records.races import is_whole
 from bastion.records.run import Run
 
 KEPT = ("i", "kind", "context", "n", "words", "ms", "tokens", "parents", "depths", "y", "p", "accepted", "bonus", "texts")
@@ -28,16 +30,20 @@ def lane_payload(label: str, run: Run, repeat: int) -> dict[str, Any]:
             clock += milliseconds
         ends.append(round(clock, 3))
     return {"label": label, "method": run.info["method"], "colour": method_colour(run.info["method"]), "run": run.id,
-            "repeat": repeat, "whole": run.complete and run.info.get("finish_reason") not in ("cancelled", "failed"),
+            "repeat": repeat, "whole": is_whole(run),
             "prefill": round(prefill, 3), "ends": ends, "steps": steps}
 
 
 def race_payload(race: str, lanes: Sequence[Lane], repeat: int | None = None) -> dict[str, Any]:
-    """The component's `data`. repeat: the one to replay; None takes each lane's median one. A lane without
-    that repeat is left out. `race` names what is replayed: the component starts anew when it changes."""
-    shown = []
+    """The component's `data`. repeat: the one to replay; a lane without it is left out. None takes the repeat
+    nearest to the medians, and for a lane without that one its median run, whose label then says which repeat it is.
+    `race` names what is replayed: the component starts anew when it changes."""
+    shown, nearest = [], repeat or nearest_repeat(lanes)
     for lane in lanes:
-        run = lane.runs[lane.median] if repeat is None else lane.run(repeat)
+        run, label, number = lane.run(nearest) if nearest is not None else None, lane.label, nearest
+        if repeat is None and lane.runs and (run is None or not run.steps):
+            run, number = lane.runs[lane.median], lane.repeats[lane.median]
+            label += f", repeat {number}" if number != nearest else ""
         if run is not None and run.steps:
-            shown.append(lane_payload(lane.label, run, lane.repeats[lane.runs.index(run)]))
-    return {"race": f"{race}/{repeat or 'median'}", "lanes": shown}
+            shown.append(lane_payload(label, run, number))
+    return {"race": f"{race}/{repeat or 'nearest'}", "lanes": shown}

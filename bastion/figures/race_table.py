@@ -51,7 +51,7 @@ _SAME_HELP = "Whether the emitted ids equal those of plain decoding, which at te
 
 def _row(row: Row, greedy: bool, dark: bool) -> str:
     cells = "".join(f'<td data-field="{name}">{_cell(getattr(row, name), _write(name))}</td>' for name, _, _ in COLUMNS)
-    repeats = f"{row.repeats} repeat{'s' * (row.repeats != 1)}"
+    repeats = f"{row.repeats} repeat{'s' * (row.repeats != 1)}" if row.repeats else "no whole repeat"
     same = f'<td data-field="same">{_same(row)}</td>' if greedy else ""
     return (f'<tr data-lane="{escape(row.label)}"><th><i style="background:{method_colour(row.method, dark)}"></i>{escape(row.label)}'
             f"<small>{repeats}</small></th>{cells}{same}</tr>")
@@ -79,7 +79,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _same(row: Row) -> str:
-    if row.method == YARDSTICK and row.difference is None:
+    if row.method == YARDSTICK and row.repeats and row.difference is None:
         return "the yardstick<small>&nbsp;</small>"
     if row.identical is None:
         return numbers.NONE

@@ -8,12 +8,15 @@ from typing import Any
 
 import streamlit as st
 
+from bastion.analysis.race_replayed import nearest_repeat, repeat_speedups
+from bastion.figures import numbers
 from bastion.figures.race_component import CSS, HTML, JS, NAME
 from bastion.figures.race_payload import race_payload
 from bastion.jobs.race_shown import RaceShown
+from pages.parts.text import plain
 
 KEPT = 4
-MEDIAN = "median"
+NEAREST = "nearest"
 
 _component = st.components.v2.component(NAME, html=HTML, css=CSS, js=JS)
 _payloads: OrderedDict[tuple[Any, ...], dict[str, Any]] = OrderedDict()
@@ -21,17 +24,26 @@ _lock = threading.Lock()
 
 
 def race_replay(shown: RaceShown) -> None:
+    """The lanes, all from one repeat: the one nearest to the medians, or another that is chosen."""
     repeats = sorted({repeat for lane in shown.lanes for repeat in lane.repeats})
-    if len(repeats) > 1:
-        options = [MEDIAN, *(str(repeat) for repeat in repeats)]
+    nearest, repeat = nearest_repeat(shown.lanes), None
+    if len(repeats) > 1 and nearest is not None:
+        options = [NEAREST, *(str(other) for other in repeats if other != nearest)]
         if st.session_state.get("race-replay") not in (None, *options):
-            st.session_state["race-replay"] = MEDIAN
-        st.segmented_control("Replayed", options, default=MEDIAN, key="race-replay", bind="query-params", required=True,
-                             format_func=lambda name: "each method's median repeat" if name == MEDIAN else f"repeat {name}",
-                             label_visibility="collapsed")
-    chosen = st.session_state.get("race-replay") or MEDIAN
-    repeat = int(chosen) if len(repeats) > 1 and chosen.isdecimal() and int(chosen) in repeats else None
+            st.session_state["race-replay"] = NEAREST   # another race, which has fewer repeats or another nearest
+        chosen = st.segmented_control(
+            "Replayed", options, default=NEAREST, key="race-replay", bind="query-params", required=True, label_visibility="collapsed",
+            format_func=lambda name: f"repeat {nearest}, nearest the medians" if name == NEAREST else f"repeat {name}")
+        repeat = None if chosen in (None, NEAREST) else int(chosen)
+        st.caption(_words(shown, repeat or nearest))
     _component(key="race-replay-lanes", data=_payload(shown, repeat))
+
+
+def _words(shown: RaceShown, repeat: int) -> str:
+    speeds = ", ".join(f"{plain(label)} {numbers.ratio(value)}" for label, value in repeat_speedups(shown.lanes, repeat).items())
+    against = f" Against plain decoding in it: {speeds}." if speeds else ""
+    apart = " A lane that has none of it says which it shows." if any(lane.run(repeat) is None for lane in shown.lanes) else ""
+    return f"All lanes are of repeat {repeat}.{apart}{against} The table below has the medians over all repeats."
 
 
 def _payload(shown: RaceShown, repeat: int | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from bastion.analysis.race import race_frame
-from bastion.analysis.race_lanes import mismatch_words
+from bastion.analysis.race_lanes import YARDSTICK, mismatch_words
 from bastion.figures.glossary import GLOSSARY
 from bastion.figures.race_table import difference_words, race_html
 from bastion.jobs.race_shown import RaceShown
@@ -43,13 +43,17 @@ def _differences(shown: RaceShown) -> None:
         st.caption("Above temperature 0 tokens are drawn: the texts are expected to differ, and only their distribution must agree.")
         return
     found = [words for row in shown.rows if (words := difference_words(row))]
-    compared = [row for row in shown.rows if row.identical is not None]
+    judged = [row for row in shown.rows if row.identical is not None and row.method != YARDSTICK]
+    cut = [plain(row.label) for row in shown.rows if not row.repeats]
     if found:
         st.subheader("Where the texts differ", anchor=False, help=GLOSSARY["top-2 gap"])
         for words in found:
             st.markdown(plain(words))
-    elif len(compared) > 1:
-        st.caption("All texts are the same as plain decoding's, token for token.")
+    elif judged:
+        which = "All texts are" if not cut else "All whole texts are"
+        st.caption(f"{which} the same as plain decoding's, token for token.")
+    if cut:
+        st.caption(f"No whole repeat yet, so not judged: {', '.join(cut)}.")
 
 
 def _runs(shown: RaceShown) -> None:
