@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from bastion.analysis.surrogate_evidence import without_repeats
 from bastion.jobs import manager
 from bastion.jobs.offers import engine_missing
 from bastion.jobs.shown import recent
@@ -45,6 +46,7 @@ def page() -> None:
     if not evidence:
         st.info("No chosen run passes these filters: clear one of them.")
         return None
+    evidence, repeats = without_repeats(evidence)
     how = judging(evidence)
     key = str(manager().store.root), tuple(one.run for one in evidence)
     found = report(*key, how.unit, how.outcome, how.with_cut, evidence)
@@ -52,7 +54,8 @@ def page() -> None:
         st.info("All steps of these runs were cut: count cut steps to see them.")
         return None
     untraced = [one.run for one in evidence if not one.traced]
-    notes = [f"Cut steps left out: {found.left_out}." if found.left_out else "",
+    notes = [f"Repeats left out: {repeats}, which gave step by step what another run of the same prompt and method gave."
+             if repeats else "", f"Cut steps left out: {found.left_out}." if found.left_out else "",
              f"Runs without recorded marginals, which count for the correlation only: {len(untraced)}." if untraced else ""]
     sections.headline(found)
     if any(notes):

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bastion.analysis.surrogate_clipping import clipping
-from bastion.analysis.surrogate_correlation import bootstrap, correlate
-from bastion.analysis.surrogate_evidence import OUTSIDE, UNSEEN, run_evidence
+from bastion.analysis.surrogate_correlation import CLUSTERS, bootstrap, correlate
+from bastion.analysis.surrogate_evidence import OUTSIDE, UNSEEN, run_evidence, without_repeats
 from bastion.analysis.surrogate_groups import GROUPINGS, grouped
-from bastion.analysis.surrogate_report import default_unit, surrogate_report, why_none
+from bastion.analysis.surrogate_report import UNIT_WORDS, default_unit, resampled_words, surrogate_report, why_none
 from bastion.analysis.surrogate_table import POSITIONS, position_class, position_name, step_frame, worst
 from bastion.analysis.temperature_report import temperature_report
+from bastion.figures.surrogate_scatter import correlation_figure
 from bastion.records import Run
 from tests.synthetic_runs import make_info, make_prefill, make_run, make_step
 
@@ -161,6 +162,66 @@ def test_too_little_or_no_spread_has_no_correlation(x, y):
 def test_one_cluster_has_a_correlation_and_no_interval():
     found = correlate(np.arange(9.0), np.arange(9.0) ** 2, np.zeros(9))
     assert found.spearman.value == 1 and math.isnan(found.pearson.low) and found.clusters == 1
+
+
+@pytest.mark.parametrize("clusters", [2, 3, 4, 5])
+def test_fewer_than_five_clusters_have_no_interval(clusters):
+    rng = np.random.default_rng(clusters)
+    x = rng.normal(size=60)
+    found = correlate(x, x + rng.normal(size=60), np.arange(60) % clusters)
+    assert math.isfinite(found.pearson.value) and found.too_few == (clusters < CLUSTERS)
+    for estimate in (found.pearson, found.spearman):
+        assert math.isfinite(estimate.low) == math.isfinite(estimate.high) == (clusters >= 5)
+    words = resampled_words(found, "prompt")
+    assert words.startswith(f"{clusters} prompts, too few") if clusters < 5 else words == UNIT_WORDS["prompt"]
+
+
+def test_steps_too_few_to_draw_have_no_interval_either():
+    assert math.isnan(correlate(np.array([1.0, 2.0, 4.0, 3.0]), np.array([1, 2, 3, 4])).pearson.low)
+
+
+def test_two_judged_prompts_have_no_interval(evidence):
+    """Five prompts are enough to draw, and the half that is judged has two of them."""
+    five = [replace(one, prompt=str(place)) for place, one in enumerate(evidence[:5])]
+    assert default_unit(five) == "prompt"
+    report = temperature_report(five, "prompt", resamples=50)
+    for found in (report.before, report.after):
+        assert found.clusters == 2 and math.isfinite(found.pearson.value) and math.isnan(found.pearson.low) and math.isnan(found.spearman.high)
+    assert "without intervals: 2 prompts, too few" in " ".join(
+        correlation_figure([("before", report.before)], resampled_words(report.before, "prompt")).layout.annotations[0].text.split("<br>"))
+
+
+def repeated(run_id, seed=1, prompt=0, **info):
+    trace = info.pop("trace", True)
+    return run_evidence(make_saved(make_run(8, seed, nodes=12, depth=DEPTH, trace=trace), run_id, prompt, **info))
+
+
+def test_repeats_of_one_decode_count_once():
+    one = repeated("a")
+    kept, repeats = without_repeats([one, repeated("b"), repeated("c", seed=2), repeated("d")])
+    assert [each.run for each in kept] == ["a", "c"] and repeats == 2
+    report = surrogate_report(kept, "step", resamples=20)
+    assert len(report.frame) == 16 == len(report.frame[["run", "step"]].drop_duplicates())
+    alone = surrogate_report([one, kept[1]], "step", resamples=20)
+    assert report.correlation == alone.correlation
+
+
+@pytest.mark.parametrize("other", [{"prompt": 5}, {"method": "ddtree:11"}, {"pair": "another"}, {"seed": 2},
+                                   {"sampling": {"temperature": 0.7, "seed": 1}}])
+def test_what_was_asked_or_given_otherwise_is_no_repeat(other):
+    kept, repeats = without_repeats([repeated("a"), repeated("b", **other)])
+    assert len(kept) == 2 and repeats == 0
+
+
+def test_a_seed_tells_runs_apart_only_where_something_is_drawn():
+    greedy = [repeated(str(seed), sampling={"temperature": 0.0, "seed": seed}) for seed in range(3)]
+    drawn = [repeated(str(seed), sampling={"temperature": 1.0, "seed": seed}) for seed in (0, 1, 1)]
+    assert without_repeats(greedy)[1] == 2 and without_repeats(drawn)[1] == 1
+
+
+def test_of_repeats_one_with_traces_stays():
+    kept, repeats = without_repeats([repeated("bare", trace=False), repeated("traced"), repeated("later")])
+    assert repeats == 2 and [one.run for one in kept] == ["traced"]
 
 
 def test_the_unit_is_prompts_then_runs_then_steps(evidence):

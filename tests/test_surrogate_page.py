@@ -122,6 +122,19 @@ def test_a_run_that_cannot_be_worked_with_leaves_the_page_to_the_others(store, m
     assert f"{endless}: a surrogate that is no finite number" in line
 
 
+def test_the_repeats_of_a_race_count_once_and_the_page_says_how_many_were_left_out(store):
+    for number in range(3):
+        save(store, 1, run_id=f"20260101-00000{number}-abcdef", group={"kind": "race", "id": "r", "repeat": number})
+    other = save(store, 2)
+    test = page()
+    assert not test.exception and metrics(test)["Steps"] == "16" and "Repeats left out: 2," in words(test)
+    assert len(test.multiselect(key="surrogate-picked").value) == 4
+    alone = page(surrogate_runs=other)
+    assert not alone.exception and "Repeats left out" not in words(alone)
+    test.button_group[1].set_value("run").run()
+    assert not test.exception and "no interval: 2 runs" in words(test)
+
+
 def test_filters_and_switches_narrow_the_steps(store):
     for seed in range(4):
         save(store, seed, prompt=seed, method=("bastion", "ddtree:15")[seed % 2], prompt_set=("gsm8k", "mbpp")[seed // 2])

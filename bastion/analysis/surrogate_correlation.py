@@ -11,13 +11,15 @@ import numpy as np
 
 PUBLISHED_PEARSON = (0.79, 0.82)
 RESAMPLES = 1000
+CLUSTERS = 5
+"""What is drawn must be at least so many for an interval: of two, half the draws are one of them twice."""
 LEVEL = 0.95
 _CELLS = 1_500_000  # weights held at once
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number and its percentile interval; NaN bounds when too few resamples had any spread."""
+    """A number and its percentile interval; NaN bounds below `CLUSTERS` clusters or when too few resamples had any spread."""
 
     value: float
     low: float
@@ -34,13 +36,18 @@ class Correlation:
     clusters: int
     resamples: int
 
+    @property
+    def too_few(self) -> bool:
+        """Whether there are too few clusters for an interval."""
+        return self.clusters < CLUSTERS
+
 
 def correlate(x: np.ndarray, y: np.ndarray, clusters: np.ndarray | None = None, resamples: int = RESAMPLES,
               seed: int = 0, level: float = LEVEL) -> Correlation | None:
     """Both correlations of x and y [n] as scipy.stats gives them; None under 3 rows or when one does not vary.
 
     clusters [n] names what is drawn with replacement: all rows of a cluster come along, since rows of
-    one run are not independent. Without it rows are drawn one by one.
+    one run are not independent. Without it rows are drawn one by one. Below `CLUSTERS` there is no interval.
     """
     from scipy.stats import pearsonr, spearmanr
 
@@ -54,8 +61,8 @@ def correlate(x: np.ndarray, y: np.ndarray, clusters: np.ndarray | None = None, 
 
     def estimate(value: float, draws: np.ndarray) -> Estimate:
         draws = draws[np.isfinite(draws)]
-        # One cluster drawn again and again is always the same data and would feign certainty.
-        if count < 2 or len(draws) < 2:
+        # A few clusters drawn again and again are always the same data and would feign certainty.
+        if count < CLUSTERS or len(draws) < 2:
             return Estimate(float(value), float("nan"), float("nan"))
         return Estimate(float(value), *(float(bound) for bound in np.percentile(draws, [tail, 100 - tail])))
 

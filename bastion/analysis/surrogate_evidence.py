@@ -8,6 +8,7 @@ Deeper, the target was never asked along this path. S(n) estimates `walked`.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,6 +68,7 @@ class RunEvidence:
     known: np.ndarray          # int64 [s, D], rank of the target's token; OUTSIDE or UNSEEN
     tree: TreeNodes
     growth: Growth
+    output: str = ""           # a digest of what was asked and of what each step gave: repeats of one decode share it
 
     def __len__(self) -> int:
         return len(self.step)
@@ -102,7 +104,30 @@ def run_evidence(run: Run) -> RunEvidence:
         surrogate=np.array([step.surrogate for step in steps], np.float64),
         walked=np.array([len(step.accepted) for step in steps], np.int64),
         emitted=emitted, text=tuple(pieces.get(step.index, "") for step in steps),
-        log_probs=log_probs, known=known, tree=tree, growth=_growth(run, steps))
+        log_probs=log_probs, known=known, tree=tree, growth=_growth(run, steps), output=_output(run))
+
+
+def _output(run: Run) -> str:
+    """Same prompt, method, pair and temperature, and above temperature 0 the same seed, and step by step the same ids."""
+    sampling = run.info.get("sampling") or {}
+    temperature = sampling.get("temperature")
+    asked = [run.prompt_ids, run.info["method"], run.info.get("pair"), temperature, sampling.get("seed") if temperature else None]
+    given = [[int(token) for token in step.emitted] for step in run.steps]
+    return hashlib.sha256(json.dumps([asked, given], default=str).encode()).hexdigest()
+
+
+def without_repeats(evidence: Sequence[RunEvidence]) -> tuple[list[RunEvidence], int]:
+    """Each decode once, and how many repeats of one were left out.
+
+    The repeats of a race are the same steps again, and counting them would feign certainty. Of those that are
+    alike the first stays, or the first that recorded what the drafter thought.
+    """
+    kept: dict[str, RunEvidence] = {}
+    for one in evidence:
+        known = kept.setdefault(one.output or one.run, one)
+        if one.traced and not known.traced:
+            kept[one.output or one.run] = one
+    return list(kept.values()), len(evidence) - len(kept)
 
 
 def rank_in(ids: np.ndarray, token: int) -> int:

@@ -11,18 +11,22 @@ import pandas as pd
 
 from bastion.analysis.reliability import Outcomes, Reliability, by_depth, by_rank, outcomes, overall
 from bastion.analysis.surrogate_clipping import Clipping, clipping
-from bastion.analysis.surrogate_correlation import Correlation, correlate
+from bastion.analysis.surrogate_correlation import CLUSTERS, Correlation, correlate
 from bastion.analysis.surrogate_evidence import RunEvidence
 from bastion.analysis.surrogate_table import step_frame
 
 Unit = Literal["prompt", "run", "step"]
 Outcome = Literal["emitted", "walked"]
 
-CLUSTERS = 5
-"""Prompts or runs from which on the bootstrap draws them, and not steps."""
-
 UNIT_WORDS = {"prompt": "prompts resampled, all their steps together", "run": "runs resampled, all their steps together",
               "step": "steps resampled as if independent"}
+
+
+def resampled_words(found: Correlation, unit: Unit, words: str | None = None) -> str:
+    """How the intervals of `found` were made, or why it has none. words: shorter than those of `UNIT_WORDS`."""
+    if found.too_few:
+        return f"{found.clusters} {unit}{'s' * (found.clusters != 1)}, too few to resample ({CLUSTERS} are needed)"
+    return words or UNIT_WORDS[unit]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -154,13 +154,13 @@ def _points(figure: go.Figure, frame: pd.DataFrame, outcome: str, dark: bool) ->
 def correlation_figure(rows: Sequence[tuple[str, Correlation]], note: str, dark: bool = False, title: str | None = None) -> go.Figure:
     """Both correlations of each row with their intervals, beside the band that the paper claims for Pearson.
 
-    rows: (name, correlation), drawn from the top; note: how the intervals were made.
+    rows: (name, correlation), drawn from the top; note: how the intervals were made, or why there are none.
     """
     low, high = PUBLISHED_PEARSON
     first = rows[0][1].pearson
     figure = captioned_figure(
         title or _claim(first),
-        f"Measured, with 95 % bootstrap intervals: {note}. Band: the published claim "
+        f"Measured, {_with_intervals(rows)}: {note}. Band: the published claim "
         f"for Pearson, {low} to {high} (BASTION, arXiv 2605.29727).",
         "correlation",
         "",
@@ -207,6 +207,10 @@ def correlation_figure(rows: Sequence[tuple[str, Correlation]], note: str, dark:
         showline=False,
     )
     return figure
+
+
+def _with_intervals(rows: Sequence[tuple[str, Correlation]]) -> str:
+    return "without intervals" if all(found.too_few for _, found in rows) else "with 95 % bootstrap intervals"
 
 
 def _claim(found: Estimate) -> str:

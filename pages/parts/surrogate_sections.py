@@ -6,8 +6,9 @@ import pandas as pd
 import streamlit as st
 
 from bastion.analysis.reliability import outcome_frame, reliability_frame
+from bastion.analysis.surrogate_correlation import Correlation, Estimate
 from bastion.analysis.surrogate_groups import GROUPINGS, grouped
-from bastion.analysis.surrogate_report import UNIT_WORDS, SurrogateReport
+from bastion.analysis.surrogate_report import SurrogateReport, Unit, resampled_words
 from bastion.analysis.surrogate_table import worst
 from bastion.figures import numbers
 from bastion.figures.glossary import GLOSSARY
@@ -24,11 +25,10 @@ METRIC_WIDTH = 176  # pixels: five in a row on a wide page, wrapped on a narrow 
 def headline(report: SurrogateReport) -> None:
     """The five numbers of the page."""
     found, first = report.correlation, report.first_choice
-    spread = report.unit if found and found.clusters > 1 else ""
     cells = (
         ("Steps", numbers.count(len(report.frame)), f"of {numbers.count(report.frame['run'].nunique())} runs", GLOSSARY["surrogate"]),
-        ("Pearson", _correlation(found and found.pearson), _interval(found and found.pearson, spread), GLOSSARY["Pearson"]),
-        ("Spearman", _correlation(found and found.spearman), _interval(found and found.spearman, spread), GLOSSARY["Spearman"]),
+        ("Pearson", _correlation(found and found.pearson), _interval(found and found.pearson, found, report.unit), GLOSSARY["Pearson"]),
+        ("Spearman", _correlation(found and found.spearman), _interval(found and found.spearman, found, report.unit), GLOSSARY["Spearman"]),
         ("Bias", _signed(report.bias), "tokens a step", "Mean of S(n) minus the outcome: above 0 the drafter promises too much."),
         (
             "Calibration error",
@@ -52,7 +52,9 @@ def scatter(report: SurrogateReport) -> None:
         st.caption("Too few steps, or all of them alike: there is no correlation to give.")
         return
     found = report.correlation
-    note = f"{UNIT_WORDS[report.unit]}; {numbers.count(found.resamples)} resamples of {numbers.count(found.clusters)}"
+    note = resampled_words(found, report.unit)
+    if not found.too_few:
+        note += f"; {numbers.count(found.resamples)} resamples of {numbers.count(found.clusters)}"
     table = pd.DataFrame(
         [
             {
@@ -237,9 +239,11 @@ def _correlation(estimate: object) -> str:
     return numbers.NONE if not estimate else within(estimate).split(",")[0]
 
 
-def _interval(estimate: object, unit: str) -> str:
+def _interval(estimate: Estimate | None, found: Correlation | None, unit: Unit) -> str:
     parts = within(estimate).split(", ") if estimate else []
-    return f"{parts[1]} (95 %)" if len(parts) > 1 else "no interval"
+    if len(parts) > 1:
+        return f"{parts[1]} (95 %)"
+    return f"no interval: {found.clusters} {unit}{'s' * (found.clusters != 1)}" if found and found.too_few else "no interval"
 
 
 def _signed(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from bastion.analysis.surrogate_report import Unit
+from bastion.analysis.surrogate_report import Unit, resampled_words
 from bastion.analysis.temperature_report import TemperatureReport, regrown_by_method
 from bastion.figures import numbers
 from bastion.figures.glossary import GLOSSARY
@@ -71,7 +71,8 @@ def _correlations(report: TemperatureReport, unit: Unit) -> None:
             for kind, e in (("pearson", c.pearson), ("spearman", c.spearman))
         ]
     )
-    chart(correlation_figure([("before", before), ("after", after)], SHORT_WORDS[unit], dark(), title), table, "surrogate-before-after")
+    note = resampled_words(before, unit, SHORT_WORDS[unit])
+    chart(correlation_figure([("before", before), ("after", after)], note, dark(), title), table, "surrogate-before-after")
 
 
 def _budget(report: TemperatureReport) -> None:
