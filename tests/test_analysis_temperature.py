@@ -12,9 +12,10 @@ from scipy.special import logsumexp, softmax
 from bastion import decode
 from bastion.analysis.reliability import outcomes
 from bastion.analysis.surrogate_evidence import OUTSIDE, UNSEEN, run_evidence
+from bastion.analysis.surrogate_report import surrogate_report
 from bastion.analysis.temperature import RANGE, fit_temperatures, halves, mean_nll, stacked, temper
 from bastion.analysis.temperature_regrowth import grown, known_held, regrow, reproduced, rescored
-from bastion.analysis.temperature_report import regrown_by_method, temperature_report
+from bastion.analysis.temperature_report import left_out_words, regrown_by_method, temperature_report
 from bastion.decoding.methods import Bastion
 from bastion.trees import AdaptiveBudget, DraftMarginals, FixedBudget, grow_best_first
 from tests.synthetic_runs import make_run, make_step
@@ -40,6 +41,7 @@ def test_tempering_keeps_the_recorded_mass_and_the_order(seed, temperature):
 def test_tokens_that_may_not_be_drafted_stay_so():
     found = temper(np.array([[np.log(0.5), np.log(0.25), -np.inf]]), np.array([2.0]))
     assert found[0, 2] == -np.inf and np.exp(found).sum() == pytest.approx(0.75)
+    assert (temper(np.full((1, 3), -np.inf), np.array([2.0])) == -np.inf).all()  # a step that recorded nothing
 
 
 def drawn(rng, steps, true_temperature):
@@ -239,6 +241,35 @@ def test_the_report_judges_on_other_texts_than_it_fits(adaptive_runs):
         frame["tokens_after_at_least"].sum() / frame["predicted_seconds_after"].sum()
     )
     assert by_method["accepted"] == walked.sum() - 120 >= by_method["accepted_held"] > 0
+
+
+@pytest.mark.parametrize("with_cut", [False, True])
+def test_every_counted_step_is_fitted_to_judged_on_or_said_to_be_left_out(adaptive_runs, with_cut):
+    """Beside the trees: a chain of first choices, a run without traces, a lookup within a traced run, a cut step."""
+    step = make_step(1, nodes=4, depth=4, choices=1, beyond=0)
+    chain = make_saved([*make_run(0), step, replace(step, index=2)], "chain", prompt=9, method="dflash")
+    bare = make_saved(make_run(3, trace=False), "bare", prompt=10, method="lookup")
+    none = replace(make_step(1).trace, marginal_token_ids=np.zeros((0, 0), np.int64), marginal_log_probs=np.zeros((0, 0), np.float32))
+    lookup, cut = replace(make_step(2), trace=none), make_step(3, accepted_depth=3, emitted=1)
+    mixed = make_saved([*make_run(1), lookup, cut], "mixed", prompt=11)
+    evidence = [run_evidence(run) for run in (*adaptive_runs, chain, bare, mixed)]
+    report = temperature_report(evidence, "step", with_cut, resamples=20)
+    assert (report.single, report.bare) == (2, 4)
+    total = len(surrogate_report(evidence, "step", with_cut=with_cut, resamples=20).frame)
+    assert report.steps_fitted + report.steps_judged + report.single + report.bare == total
+    words = left_out_words(report)
+    assert f"Left out of the {total} steps" in words and "2 recorded one marginal a depth" in words and "4 recorded none" in words
+    assert left_out_words(temperature_report([run_evidence(run) for run in adaptive_runs], "step", resamples=20)) == ""
+    assert temperature_report([run_evidence(chain), run_evidence(bare)], "step") is None
+
+
+def test_judged_steps_that_cannot_be_scored_again_are_counted(adaptive_runs):
+    first, second = (run_evidence(run) for run in adaptive_runs[:2])
+    outside = replace(second, tree=replace(second.tree, rank=np.where(second.tree.row < 5, OUTSIDE, second.tree.rank)))
+    report = temperature_report([first, outside], "step", resamples=20)
+    held = len({row for row in second.tree.row if row < 5}) + int((second.nodes < 2).sum())
+    assert report.unscored == held > 0 and report.before.steps == report.steps_judged - held
+    assert f"Of the judged, {held} cannot be scored again" in left_out_words(report)
 
 
 def test_a_real_decode_grows_again_node_for_node(default_pair):

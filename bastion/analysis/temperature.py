@@ -39,7 +39,9 @@ def temper(log_probs: np.ndarray, temperatures: np.ndarray) -> np.ndarray:
     for d, temperature in enumerate(temperatures):
         if temperature != 1:
             row = result[..., d, :]
-            result[..., d, :] = row / temperature + (_log_sum(row) - _log_sum(row / temperature))[..., None]
+            kept, scaled = _log_sum(row), _log_sum(row / temperature)
+            shift = np.subtract(kept, scaled, out=np.zeros_like(kept), where=np.isfinite(kept))  # nothing recorded: nothing to shift
+            result[..., d, :] = row / temperature + shift[..., None]
     return result
 
 

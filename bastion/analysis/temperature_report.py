@@ -32,17 +32,23 @@ class TemperatureReport:
     first_after: Reliability
     regrown: pd.DataFrame  # one row per regrown step, see `regrown_frame`
     irreproducible: int  # steps left out of it: their recorded tree does not come back at temperature 1
+    single: int  # counted steps that recorded one marginal a depth, a chain: nothing to choose a temperature by
+    bare: int  # counted steps that recorded none, such as a lookup or a run without traces
+    unscored: int  # judged steps left out of the correlations: no tree, or a token outside the recorded ranks
 
 
 def temperature_report(
     evidence: Sequence[RunEvidence], unit: Unit, with_cut: bool = False, resamples: int = 1000, seed: int = 0
 ) -> TemperatureReport | None:
-    """None when no run recorded more than one marginal a depth. Runs without such traces are passed over."""
-    evidence = [one for one in evidence if one.log_probs.shape[2] > 1]
-    if not evidence:
-        return None
-    fit, how = halves(evidence)
+    """None when no step recorded more than one marginal a depth. Steps without are passed over and counted."""
     counts = [np.full(len(one), True) if with_cut else one.emitted == one.walked for one in evidence]
+    most = [np.where(count, marginals_a_depth(one), -1) for one, count in zip(evidence, counts)]
+    single, bare = (sum(int((each == wanted).sum()) for each in most) for wanted in (1, 0))
+    used = [place for place, each in enumerate(most) if (each > 1).any()]
+    if not used:
+        return None
+    evidence, counts = [evidence[place] for place in used], [most[place] > 1 for place in used]
+    fit, how = halves(evidence)
     log_probs, known = stacked(evidence)
     chosen, judged = (
         np.concatenate([(mask if wanted else ~mask) & count for mask, count in zip(fit, counts)]) for wanted in (True, False)
@@ -71,7 +77,27 @@ def temperature_report(
         overall(after, 1),
         regrown_frame(evidence, grown),
         sum(one.irreproducible for one in grown),
+        single,
+        bare,
+        int(judged.sum() - both.sum()),
     )
+
+
+def marginals_a_depth(one: RunEvidence) -> np.ndarray:
+    """The most marginals that each step recorded at any depth, int64 [s]; 0 where none was recorded."""
+    return np.isfinite(one.log_probs).sum(2).max(1, initial=0)
+
+
+def left_out_words(report: TemperatureReport) -> str:
+    """Which of the counted steps do not enter, and why; empty when all do."""
+    parts = [(report.single, "recorded one marginal a depth (chains)"), (report.bare, "recorded none (lookups, or no traces)")]
+    said = [f"{count} {why}" for count, why in parts if count]
+    total = report.steps_fitted + report.steps_judged + report.single + report.bare
+    words = f"Left out of the {total} steps, since a temperature needs several marginals a depth: {' and '.join(said)}." if said else ""
+    if report.unscored:
+        words += (f" Of the judged, {report.unscored} cannot be scored again (no tree, or tokens outside the recorded ranks) "
+                  "and do not enter the correlations.")
+    return words.strip()
 
 
 def regrown_frame(evidence: Sequence[RunEvidence], grown: Sequence[Regrowth]) -> pd.DataFrame:

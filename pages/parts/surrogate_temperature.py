@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from bastion.analysis.surrogate_report import Unit, resampled_words
-from bastion.analysis.temperature_report import TemperatureReport, regrown_by_method
+from bastion.analysis.temperature_report import TemperatureReport, left_out_words, regrown_by_method
 from bastion.figures import numbers
 from bastion.figures.glossary import GLOSSARY
 from bastion.figures.surrogate_scatter import correlation_figure
@@ -27,7 +27,7 @@ def temperature_section(report: TemperatureReport | None, unit: Unit) -> None:
     st.caption(
         f"Fitted to {numbers.count(report.steps_fitted)} steps and judged on {numbers.count(report.steps_judged)} others "
         f"({report.how}), by the likelihood of the target's own tokens. "
-        "Only the recorded ranks are rescaled among themselves; what lies outside them keeps its mass."
+        "Only the recorded ranks are rescaled among themselves; what lies outside them keeps its mass. " + left_out_words(report)
     )
     found = report.fitted
     table = pd.DataFrame(
