@@ -5,9 +5,11 @@ import bisect
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from bastion.analysis.race import race_table
 from bastion.analysis.race_lanes import lanes_of
 from bastion.figures import numbers, race_component
 from bastion.figures.race_payload import race_payload
+from bastion.figures.race_table import race_html
 from bastion.step import StepSeconds
 
 from tests.browser import FLAGS, find_browser
@@ -204,6 +206,72 @@ def test_nasty_tokens_are_text_and_nothing_else(page):
     page.get_by_test_id("race-play").click()
     page.clock.run_for(30_000)
     assert page.locator("img").count() == 0
+
+
+LABELS = """() => [...document.querySelector('#host').shadowRoot.querySelectorAll('.tree')].map((tree) => {
+  const frame = tree.getBoundingClientRect();
+  return [...tree.querySelectorAll('[data-testid=race-label]')].map((label) => {
+    const box = label.getBoundingClientRect();
+    return { node: Number(label.dataset.node), kind: label.classList[1], text: label.textContent, left: box.left, right: box.right,
+             top: box.top, bottom: box.bottom, inside: box.left >= frame.left - 1 && box.right <= frame.right + 1 };
+  });
+})"""
+
+
+def deep_run(method, depth, **info):
+    """Steps that accept chains of `depth` nodes, then shorter ones: the pitch follows from the deepest."""
+    lengths, emitted, token = [depth, 2, max(depth // 2, 1), 1], [[20]], 21
+    for length in lengths:
+        emitted.append([token + k for k in range(length)])
+        token += length
+    return chain_run(method, emitted, [StepSeconds(verify=0.1)] * len(emitted), repeat=1, **info)
+
+
+@pytest.mark.parametrize("width", [1440, 800])
+def test_the_accepted_path_and_the_bonus_are_labelled_however_deep_another_lane_is(page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    runs = [deep_run("ar", 1), deep_run("dflash", 16), deep_run("ddtree:8", 6), deep_run("bastion", 9)]
+    mount(page, race_payload("r", lanes_of(runs)[0]))
+    for at in (1, 2, 3, 4):
+        scrub(page, max(ends(run)[at] for run in runs))
+        for run, labels in zip(runs, page.evaluate(LABELS), strict=True):
+            step = run.steps[at]
+            path, bonus = set(step.accepted.tolist()), step.nodes
+            assert {label["node"] for label in labels} <= path | {bonus} and all(label["inside"] for label in labels)
+            assert {label["node"]: label["kind"] for label in labels}.get(bonus) == "bonus", (run.info["method"], at, labels)
+            least = len(path) + 1 if run.info["method"] in ("ar", "ddtree:8") else (len(path) + 1) // 2   # pitch of 33 px and more
+            assert len(labels) >= least, (run.info["method"], at, labels)
+            for i, a in enumerate(labels):
+                for b in labels[:i]:
+                    assert a["right"] <= b["left"] + 1 or b["right"] <= a["left"] + 1 or abs(a["top"] - b["top"]) >= 11, (a, b)
+
+
+def test_a_lane_takes_its_width_and_keeps_its_scale_while_it_is_replayed(page):
+    runs = [deep_run("dflash", 16), deep_run("ddtree:8", 6)]
+    mount(page, race_payload("r", lanes_of(runs)[0]))
+    seen = [set(), set()]
+    for at in (1, 2, 3):
+        scrub(page, ends(runs[0])[at])
+        for place, run in enumerate(runs):
+            tree = lane(page, run.info["method"]).get_by_test_id("race-tree")
+            centres = sorted(tree.locator("circle").evaluate_all("all => all.map((c) => Number(c.getAttribute('cx')))"))
+            if len(centres) > 1:
+                seen[place].add(round(centres[1] - centres[0], 1))
+    wide = lane(page, "dflash").get_by_test_id("race-tree").bounding_box()["width"]
+    for pitches, depth in zip(seen, (16, 6), strict=True):
+        assert sorted(pitches) == pytest.approx([min((wide - 30) / depth, 72)] * len(pitches), abs=0.2) and pitches
+
+
+@pytest.mark.parametrize("width", [360, 470, 720, 900, 1200])
+def test_in_a_narrow_table_what_matters_most_stays_in_sight(page, width):
+    page.set_viewport_size({"width": width, "height": 700})
+    page.set_content("<body style='margin: 0'>" + race_html(race_table(LANES), greedy=True))
+    heads = [cell.inner_text() for cell in page.locator("thead th").all()]
+    assert heads[:5] == ["method", "speedup", "tau", "tokens/s", "same text as ar"]
+    if width >= 470:
+        assert page.locator(".race-table").evaluate("box => box.scrollWidth <= box.clientWidth")
+    assert all(page.locator(f"td[data-field={name}]").first.bounding_box()["x"] < width for name in ("speedup", "tau", "tokens_per_second", "same"))
+    assert page.locator("td[data-field=build]").first.is_visible() == (width > 880) != page.locator(".left-out").is_visible()
 
 
 def test_nothing_jumps_while_it_plays(page):

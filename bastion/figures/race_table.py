@@ -24,37 +24,46 @@ COLUMNS: tuple[tuple[str, str, str], ...] = (
 )
 
 STYLE = """<style>
-.race-table { overflow-x: auto }
+.race-table { overflow-x: auto; scrollbar-width: thin; container-type: inline-size }
 .race-table table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; margin: 0; border: 0 }
 .race-table th, .race-table td { border: 0; border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent);
-  padding: 6px 14px 6px 0; text-align: right; vertical-align: top; white-space: nowrap; font-weight: 400 }
+  padding: 6px 12px 6px 0; text-align: right; vertical-align: top; white-space: nowrap; font-weight: 400 }
 .race-table thead th { font-size: 12.5px; opacity: 0.7; vertical-align: bottom; cursor: help }
 .race-table tbody th, .race-table thead th:first-child { text-align: left }
 .race-table tbody th { font-weight: 600 }
-.race-table th:last-child, .race-table td:last-child { padding-right: 0; text-align: left }
+.race-table [data-field=same] { text-align: left }
+.race-table th:last-child, .race-table td:last-child { padding-right: 0 }
+.race-table .left-out { display: none; margin: 6px 0 0; font-size: 12.5px; opacity: 0.7 }
+@container (max-width: 880px) { .race-table .left-out { display: block } .race-table [data-field=build], .race-table [data-field=commit] { display: none } }
+@container (max-width: 700px) { .race-table [data-field=draft], .race-table [data-field=nodes] { display: none } }
 .race-table small { display: block; font-size: 11.5px; opacity: 0.62; font-weight: 400 }
 .race-table i { display: inline-block; width: 9px; height: 9px; border-radius: 50%; margin-right: 7px }
 </style>"""
 
 
 def race_html(rows: Sequence[Row], greedy: bool, dark: bool = False) -> str:
-    """One row a lane. `greedy`: texts must agree, so the last column says whether they do."""
-    heads = "".join(f'<th title="{escape(help_)}">{escape(words)}</th>' for _, words, help_ in COLUMNS)
-    last = f'<th title="{escape(_SAME_HELP)}">same text as ar</th>' if greedy else ""
+    """One row a lane. `greedy`: texts must agree, so a column says whether they do. In a narrow container the
+    stages but verify and prefill are left out (they are in the CSV); what is still too wide scrolls."""
+    heads = "".join(f'<th data-field="{name}" title="{escape(help_)}">{escape(words)}</th>' for name, words, help_ in _columns(greedy))
     body = "".join(_row(row, greedy, dark) for row in rows)
-    return (f'{STYLE}<div class="race-table" data-testid="race-table"><table><thead><tr><th title="What decodes.">method</th>{heads}{last}</tr></thead>'
-            f"<tbody>{body}</tbody></table></div>")
+    return (f'{STYLE}<div class="race-table" data-testid="race-table"><table><thead><tr><th title="What decodes.">method</th>{heads}</tr></thead>'
+            f'<tbody>{body}</tbody></table><p class="left-out">The page is narrow: some columns are left out. The CSV has them.</p></div>')
 
 
-_SAME_HELP = "Whether the emitted ids equal those of plain decoding, which at temperature 0 they must, ties apart."
+SAME = ("same", "same text as ar", "Whether the emitted ids equal those of plain decoding, which at temperature 0 they must, ties apart.")
+
+
+def _columns(greedy: bool) -> tuple[tuple[str, str, str], ...]:
+    """What matters most comes first: a narrow page keeps the left end in sight."""
+    return (*COLUMNS[:3], SAME, *COLUMNS[3:]) if greedy else COLUMNS
 
 
 def _row(row: Row, greedy: bool, dark: bool) -> str:
-    cells = "".join(f'<td data-field="{name}">{_cell(getattr(row, name), _write(name))}</td>' for name, _, _ in COLUMNS)
+    cells = "".join(f'<td data-field="{name}">{_same(row) if name == "same" else _cell(getattr(row, name), _write(name))}</td>'
+                    for name, _, _ in _columns(greedy))
     repeats = f"{row.repeats} repeat{'s' * (row.repeats != 1)}" if row.repeats else "no whole repeat"
-    same = f'<td data-field="same">{_same(row)}</td>' if greedy else ""
     return (f'<tr data-lane="{escape(row.label)}"><th><i style="background:{method_colour(row.method, dark)}"></i>{escape(row.label)}'
-            f"<small>{repeats}</small></th>{cells}{same}</tr>")
+            f"<small>{repeats}</small></th>{cells}</tr>")
 
 
 def _cell(value: Spread | None, write: Callable[[float], str]) -> str:

@@ -16,6 +16,7 @@ class Lane {
       this.tokens.push(all);
       this.decoded.push(own);
     }
+    this.reach = reachOf(this);
     this.build();
   }
 

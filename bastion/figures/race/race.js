@@ -25,7 +25,6 @@ class Race {
     this.race = data.race;
     this.lanes = data.lanes.map((lane) => new Lane(this, lane));
     this.part("lanes").replaceChildren(...this.lanes.map((lane) => lane.element));
-    this.reach = reachOf(this.lanes);
     this.reclock();
     this.resize(true);
     this.seek(this.duration());

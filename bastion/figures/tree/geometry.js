@@ -55,8 +55,9 @@ function sizeNodes(nodes) {
 
 // Labels stand to the right of their node and edges leave from the label's end, so no edge crosses
 // a label of its own node. Most important first; one that would touch another is left out.
-function placeLabels(step, plan, font, width, few = step.n < LABELS_UNDER) {
+function placeLabels(step, plan, font, width) {
   const { nodes, column } = plan;
+  const few = step.n < LABELS_UNDER;
   const parents = new Set(step.parents.slice(1));
   const weight = (v) => (v.origin === "bonus" || v.origin === "accepted" || v.origin === "anchor" ? 2 : v.p);
   const wanted = nodes.filter((v) => (few ? v.origin !== "not-bought" : weight(v) === 2)).sort((a, b) => weight(b) - weight(a));
@@ -74,6 +75,31 @@ function placeLabels(step, plan, font, width, few = step.n < LABELS_UNDER) {
     taken.push(box);
     node.label = { ...label, x: start, y };
     node.out = above ? null : box.right;
+  }
+}
+
+// Labels of the accepted path and the bonus alone, where columns are too narrow for one beside its node: over it,
+// else under it, else a little further off, first the bonus, then along the path. What would touch a label or another node of the path is left
+// out; nodes that were rejected may pass under a label, whose halo keeps it legible.
+function labelPath(step, plan, font, width, height, longest) {
+  const rank = { bonus: -1, anchor: Infinity };
+  const path = plan.nodes.filter((v) => v.origin === "bonus" || v.origin === "accepted" || v.origin === "anchor")
+    .sort((a, b) => (rank[a.origin] || step.depths[a.i]) - (rank[b.origin] || step.depths[b.i]));
+  const around = (v) => ({ left: v.x - v.r, right: v.x + v.r, top: v.y - v.r, bottom: v.y + v.r, of: v.i });
+  const taken = path.map(around);
+  const others = plan.nodes.filter((v) => !path.includes(v)).map(around);
+  const touches = (box, t) => t.of !== box.of && t.left < box.right && t.right > box.left && t.top < box.bottom && t.bottom > box.top;
+  for (const node of path) {
+    const label = fitted(pieces(step.texts[step.tokens[node.i]]), longest, font);
+    if (!label || !label.width) continue;
+    const start = Math.min(Math.max(node.x - label.width / 2, 2), width - label.width - 2);
+    const places = [9, 14].flatMap((away) => [node.y - node.r - away, node.y + node.r + away]).map((y) => ({
+      y, left: start - 2, right: start + label.width + 2, top: y - 6.5, bottom: y + 6.5, of: node.i,
+    })).filter((box) => box.top >= 0 && box.bottom <= height && !taken.some((t) => touches(box, t)));
+    const box = places.find((place) => !others.some((t) => touches(place, t))) || places[0];
+    if (!box) continue;
+    taken.push(box);
+    node.label = { ...label, x: start, y: box.y };
   }
 }
 
