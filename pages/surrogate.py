@@ -7,7 +7,7 @@ from bastion.jobs import manager
 from bastion.jobs.offers import engine_missing
 from bastion.jobs.shown import recent
 from pages.parts import surrogate_sections as sections
-from pages.parts.surrogate_choice import candidates, choose_runs, filter_runs, judging
+from pages.parts.surrogate_choice import asked_runs, candidates, choose_runs, filter_runs, judging, missing_line
 from pages.parts.surrogate_data import read_runs, report, temperatures
 from pages.parts.surrogate_temperature import temperature_section
 from pages.parts.text import plain
@@ -33,7 +33,10 @@ def empty() -> None:
 
 
 def page() -> None:
-    runs = candidates(recent())
+    every = recent()
+    runs = candidates(every)
+    if missing := missing_line(asked_runs() or (), {run.id for run in every}, {run.id for run in runs}):
+        st.info(plain(missing))
     if not runs:
         return empty()
     read = read_runs(choose_runs(runs))

@@ -114,6 +114,12 @@ def test_the_numbers_are_those_of_the_records_and_a_row_opens_its_step(screen, s
     assert len(first) == len(said)
     assert abs(calibration_error(first["confidence"].to_numpy(), first["agreed"].to_numpy(float)) - error) < 1e-9
 
+    # a link to the default view holds its runs
+    shown = ",".join(run.id for run in RunStore(server.runs()).list())
+    assert screen.query().get("surrogate-runs") == shown
+    page.get_by_test_id("chart-link-surrogate-scatter").click()
+    screen.until(lambda: page.url.endswith("#surrogate-scatter") and screen.query().get("surrogate-runs") == shown)
+
     # the switches stand in the address, and a reload shows the same
     page.get_by_role("radio", name="accepted path").or_(page.get_by_role("button", name="accepted path")).first.click()
     screen.until(lambda: "surrogate-outcome" in screen.query())

@@ -46,6 +46,12 @@ def metrics(test) -> dict[str, str]:
     return {metric.label: metric.value.replace("\u2009", " ") for metric in test.metric}
 
 
+def address(test) -> str:
+    """The ids in the address, as they stand there."""
+    value = test.query_params["surrogate-runs"]
+    return value if isinstance(value, str) else value[-1]
+
+
 def words(test) -> str:
     return "\n".join(part.value for part in [*test.caption, *test.markdown, *test.info, *test.error]).replace("\\", "")
 
@@ -75,7 +81,7 @@ def test_the_newest_runs_are_chosen_and_a_link_chooses_others(store):
     ids = [save(store, seed, steps=2, run_id=f"20260101-0000{seed:02d}-00000{seed % 10}") for seed in range(NEWEST + 3)]
     test = page()
     newest = test.multiselect(key="surrogate-picked").value
-    assert not test.exception and len(newest) == NEWEST and "surrogate-runs" not in test.query_params
+    assert not test.exception and len(newest) == NEWEST and address(test) == ",".join(newest)
     linked = page(surrogate_runs=f"{ids[1]},{ids[2]},20200101-000000-abcdef")
     assert linked.multiselect(key="surrogate-picked").value == ids[1:3] and metrics(linked)["Steps"] == "4"
     linked.selectbox(key="surrogate-take").set_value("all runs").run()
@@ -84,7 +90,61 @@ def test_the_newest_runs_are_chosen_and_a_link_chooses_others(store):
     assert linked.query_params["surrogate-runs"] in (ids[0], [ids[0]]) and metrics(linked)["Steps"] == "2"
     store.delete(ids[0])
     linked.run()
-    assert not linked.exception and "Choose at least one run" in words(linked)
+    assert not linked.exception and "Choose at least one run" in words(linked) and address(linked) == ids[0]
+
+
+def test_a_link_to_the_newest_runs_shows_them_when_there_are_newer_ones(store):
+    ids = [save(store, seed, steps=2, run_id=f"20260101-0000{seed:02d}-00000{seed % 10}") for seed in range(3)]
+    test = page()
+    link = address(test)
+    assert link == ",".join(reversed(ids))
+    newer = save(store, 9, steps=2, run_id="20260202-000000-abcdef")
+    test.run()  # the page that is open keeps what its address says
+    assert address(test) == link and test.multiselect(key="surrogate-picked").value == ids[::-1]
+    linked = page(surrogate_runs=link)
+    assert not linked.exception and linked.multiselect(key="surrogate-picked").value == ids[::-1]
+    assert metrics(linked) == metrics(test) and metrics(linked)["Steps"] == "6"
+    assert page().multiselect(key="surrogate-picked").value == [newer, *ids[::-1]]
+
+    # another page and back: the newest are what is newest then, and a choice is still chosen
+    def away_and_back(test):
+        test.switch_page("pages/terms.py")
+        del test.query_params["surrogate-runs"]
+        test.run()
+        test.switch_page("pages/surrogate.py")
+        return test.run()
+
+    assert away_and_back(test).multiselect(key="surrogate-picked").value == [newer, *ids[::-1]]
+    test.multiselect(key="surrogate-picked").set_value([ids[1]]).run()
+    assert address(test) == ids[1] and address(away_and_back(test)) == ids[1]
+    assert test.multiselect(key="surrogate-picked").value == [ids[1]]
+    assert address(away_and_back(linked)) == link
+
+
+def test_a_link_names_the_runs_that_are_not_here_any_more_and_keeps_them(store):
+    good, gone, plainly = save(store, 1), save(store, 2), save(store, 3, method="ar")
+    store.trash(gone)
+    link = f"{good},{gone},{plainly}"
+    test = page(surrogate_runs=link)
+    assert not test.exception and metrics(test)["Steps"] == "8" and address(test) == link
+    assert f"Not here any more: {gone}; a run that was deleted can be restored on the page Runs." in words(test)
+    assert f"Nothing to judge in {plainly}" in words(test) and f"{good};" not in words(test)
+    store.restore(gone)
+    test.run()
+    assert metrics(test)["Steps"] == "16" and "Not here any more" not in words(test) and address(test) == link
+
+
+def test_a_link_of_unknown_runs_alone_says_so_and_stays(store):
+    save(store, 1)
+    link = ",".join(f"20200101-00000{n}-abcdef" for n in range(6)) + ",**<b>**"
+    test = page(surrogate_runs=link)
+    assert not test.exception and not test.metric and address(test) == link
+    assert "Not here any more: 20200101-000000-abcdef, " in words(test) and "20200101-000003-abcdef and 3 more;" in words(test)
+    for run in store.list():
+        store.delete(run.id)
+    test.run()
+    assert not test.exception and "Not here any more" in words(test) and address(test) == link
+    assert "No run with a draft tree yet" in [part.value for part in test.subheader]
 
 
 def test_what_cannot_be_judged_is_named_in_one_line(store):

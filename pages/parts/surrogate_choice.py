@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -13,8 +13,10 @@ from bastion.records import RunSummary
 from pages.parts.sidebar import when
 
 RUNS = "surrogate-runs"  # in the address
-REMEMBERED, PICKED, TAKE = "surrogate-remembered", "surrogate-picked", "surrogate-take"
+REMEMBERED, DEFAULT, PICKED, TAKE = "surrogate-remembered", "surrogate-default", "surrogate-picked", "surrogate-take"
+NOTHING = "none"  # stands in the address for no run at all; an address without ids asks for the newest
 NEWEST = 20
+NAMED = 4
 UNITS = {"auto": "automatic", "prompt": "prompts", "run": "runs", "step": "steps"}
 OUTCOMES = {"emitted": "emitted tokens", "walked": "accepted path"}
 
@@ -36,13 +38,19 @@ def candidates(summaries: Sequence[RunSummary]) -> list[RunSummary]:
 def choose_runs(runs: Sequence[RunSummary]) -> list[str]:
     """The ids of the chosen runs. `runs`: at least one.
 
-    The address holds the ids. A bound widget would hold the labels there, and two runs may share one.
+    The address holds the ids, those of the newest runs too, so that a link shows the same runs when there are newer
+    ones. A bound widget would hold the labels there, and two runs may share one. Ids that are no candidate's stay in
+    the address until other runs are chosen: a link keeps what it meant, and a deleted run can be restored.
     """
     known = {run.id: run for run in runs}
     newest = [run.id for run in runs[:NEWEST]]
-    asked = st.query_params.get(RUNS) or st.session_state.get(REMEMBERED)
-    wanted = newest if asked is None else [run_id for run_id in asked.split(",") if run_id in known]
-    _remember(wanted, newest)
+    asked = asked_runs()
+    if asked is None:
+        _remember(newest, newest)
+        wanted = newest
+    else:
+        wanted = [run_id for run_id in asked if run_id in known]
+        _keep(",".join(asked) or NOTHING)
     st.session_state[PICKED] = wanted
     groups, labels = shortcuts(runs), run_labels(runs)
     choice, shortcut = st.columns([3, 1], vertical_alignment="top")
@@ -65,6 +73,29 @@ def choose_runs(runs: Sequence[RunSummary]) -> list[str]:
         args=(groups, newest),
     )
     return wanted
+
+
+def asked_runs() -> list[str] | None:
+    """The ids that the address asks for, or that were chosen before a visit to another page; None for neither."""
+    asked = st.query_params.get(RUNS) or st.session_state.get(REMEMBERED)
+    return None if not asked else [run_id for run_id in dict.fromkeys(asked.split(",")) if run_id not in ("", NOTHING)]
+
+
+def missing_line(asked: Sequence[str], here: Collection[str], candidates: Collection[str]) -> str:
+    """Which of the asked runs are not shown, and why, in a sentence; empty when all are. here: the ids of all runs."""
+    gone = [run_id for run_id in asked if run_id not in here]
+    unfit = [run_id for run_id in asked if run_id in here and run_id not in candidates]
+    words = []
+    if gone:
+        words.append(f"Not here any more: {_named(gone)}; a run that was deleted can be restored on the page Runs.")
+    if unfit:
+        words.append(f"Nothing to judge in {_named(unfit)}: plain decoding, or still being written.")
+    return " ".join(words)
+
+
+def _named(run_ids: Sequence[str]) -> str:
+    more = f" and {len(run_ids) - NAMED} more" if len(run_ids) > NAMED else ""
+    return ", ".join(run_id[:64] for run_id in run_ids[:NAMED]) + more
 
 
 def shortcuts(runs: Sequence[RunSummary]) -> dict[str, list[str]]:
@@ -149,9 +180,18 @@ def _take(groups: dict[str, list[str]], newest: list[str]) -> None:
 
 
 def _remember(chosen: Sequence[str], newest: Sequence[str]) -> None:
-    """In the address, and for the way back from another page; the newest runs are what no address means."""
+    """In the address, and for the way back from another page, on which the newest runs are the newest there are then."""
     if list(chosen) == list(newest):
-        st.query_params.pop(RUNS, None)
+        st.session_state[DEFAULT] = ",".join(newest)
+    else:
+        st.session_state.pop(DEFAULT, None)
+    _keep(",".join(chosen) or NOTHING)
+
+
+def _keep(address: str) -> None:
+    if st.query_params.get(RUNS) != address:
+        st.query_params[RUNS] = address
+    if address == st.session_state.get(DEFAULT):
         st.session_state.pop(REMEMBERED, None)
     else:
-        st.query_params[RUNS] = st.session_state[REMEMBERED] = ",".join(chosen) or "none"
+        st.session_state[REMEMBERED] = address
