@@ -1,6 +1,7 @@
 """The Benchmark page as a script, with a decoder that counts: what it starts, shows, resumes, deletes and refuses."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -17,6 +18,7 @@ from bastion.jobs.benchmark_plan import plan
 from bastion.jobs.benchmark_request import BenchmarkRequest
 from bastion.records import RunStore
 from bastion.records.benchmark_store import BenchmarkStore
+from pages.parts.bench_form import rounded_up
 
 from tests.bench_decoder import CountingDecoder
 from tests.counting_engine import CountingEngine
@@ -192,7 +194,32 @@ def test_kept_runs_have_their_group_and_their_size_is_said_beforehand(jobs, prom
     test = page()
     test.checkbox(key="bench-keep").check()
     test.run()
-    assert "runs: at most" in words(test)
+    said = [line for line in words(test).split("\n") if "runs: about" in line]
+    assert len(said) == 1
+    for run in jobs.store.list()[2:]:           # other runs come and go: the settings are the same, and so is what they come to
+        jobs.store.delete(run.id)
+    assert said == [line for line in words(test.run()).split("\n") if "runs: about" in line]
+
+
+@pytest.mark.parametrize("size, said", [(443_000, 500_000), (423_000, 500_000), (500_000, 500_000), (500_001, 1_000_000), (0.2, 1), (1, 1), (13, 20)])
+def test_what_runs_take_is_said_to_its_order_alone(size, said):
+    assert rounded_up(size) == said
+
+
+def test_one_of_a_kind_is_said_in_the_singular(jobs, tmp_path):
+    file = tmp_path / "one.jsonl"
+    file.write_text('{"id": "one", "prompt": "a"}\n')
+    bench_id = start_benchmark(BenchmarkRequest((str(file),), ("ar", "bastion"), max_new_tokens=9, keep_runs=True))
+    finished(jobs, bench_id)
+    shown = page(bench_id=bench_id)
+    labels = [node.proto.label for node in shown.main if getattr(node, "type", "") == "page_link"]
+    assert labels == ["Surrogate against outcome, the 1 kept run"]
+    alone = start_benchmark(BenchmarkRequest((str(file),), ("ar",), max_new_tokens=9))
+    finished(jobs, alone)
+    test = page(bench_id=alone)
+    listed = [node.proto.label for node in test.get("page_link") if node.proto.page == "benchmark"]
+    assert not test.exception and "Finished: 1 of 1 decode" in words(test) and any(label.endswith("1 method") for label in listed)
+    assert not re.search(r"\b1 (decodes|methods|runs|prompts)\b", "\n".join([words(test), html(test), *listed]))
 
 
 def test_a_benchmark_of_another_process_is_shown_and_not_resumed(jobs, prompts, tmp_path):

@@ -99,4 +99,4 @@ def _over(cell: TableCell) -> str:
 
 def _hover(cell: TableCell) -> str:
     interval = f", {numbers.significant(cell.low)} to {numbers.significant(cell.high)}" if cell.low is not None else ", no interval"
-    return f"{numbers.ratio(cell.speedup)}{interval}; tau {numbers.significant(cell.tau)}, {cell.prompts} prompts"
+    return f"{numbers.ratio(cell.speedup)}{interval}; tau {numbers.significant(cell.tau)}, {numbers.counted(cell.prompts, 'prompt')}"

@@ -148,11 +148,11 @@ EXPORTS: dict[str, tuple[str, Callable[..., str]]] = {
 def where_words(info: dict[str, Any]) -> str:
     """One sentence that says what was measured where, to stand under a table."""
     request = info["request"]
-    limit = "all prompts" if request.get("limit") is None else f"at most {request['limit']} prompts a set"
+    limit = "all prompts" if request.get("limit") is None else f"at most {numbers.counted(request['limit'], 'prompt')} a set"
     calibration = (info.get("calibration") or {}).get("made_at", "")
     made = f" Calibration of {calibration[:16].replace('T', ' ')}." if calibration else ""
     return (f"{info.get('pair') or 'Not begun'} on {info.get('device') or 'no device yet'}, {info.get('dtype') or ''}; {limit}, "
-            f"at most {request['max_new_tokens']} new tokens, seed {request['seed']}; methods in turn prompt by prompt.{made}")
+            f"at most {numbers.counted(request['max_new_tokens'], 'new token')}, seed {request['seed']}; methods in turn prompt by prompt.{made}")
 
 
 __all__ = ["EXPORTS", "MEAN", "columns", "csv_text", "json_object", "latex", "markdown", "paper_rows", "where_words"]

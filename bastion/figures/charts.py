@@ -57,7 +57,7 @@ def acceptance_histogram(steps: Sequence[StepRecord], drafter_depth: int | None 
     counts = lengths_histogram(steps, None if drafter_depth is None else drafter_depth + 1)
     lengths = np.arange(1, len(counts))
     share = depth_limit_share(steps, drafter_depth)
-    title = f"tau {numbers.significant(tau(steps))} over {numbers.count(len(decode_steps(steps)))} steps"
+    title = f"tau {numbers.significant(tau(steps))} over {numbers.counted(len(decode_steps(steps)), 'step')}"
     caption = "Measured."
     if share is not None:
         caption += f" {numbers.percent(share)} of the steps hit the drafter\u2019s depth limit."

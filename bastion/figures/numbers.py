@@ -43,6 +43,11 @@ def count(value: int | None) -> str:
     return NONE if _missing(value) else grouped(str(int(value)))
 
 
+def counted(value: int, one: str, more: str = "") -> str:
+    """A whole number and what it counts: 1 run, 2 runs; `more` where the plural takes more than an s."""
+    return f"{count(value)} {one if value == 1 else more or one + 's'}"
+
+
 def seconds(value: float | None) -> str:
     """A duration given in seconds: milliseconds under 10 s, seconds from there."""
     if _missing(value):

@@ -61,7 +61,7 @@ def _columns(greedy: bool) -> tuple[tuple[str, str, str], ...]:
 def _row(row: Row, greedy: bool, dark: bool) -> str:
     cells = "".join(f'<td data-field="{name}">{_same(row) if name == "same" else _cell(getattr(row, name), _write(name))}</td>'
                     for name, _, _ in _columns(greedy))
-    repeats = f"{row.repeats} repeat{'s' * (row.repeats != 1)}" if row.repeats else "no whole repeat"
+    repeats = numbers.counted(row.repeats, "repeat") if row.repeats else "no whole repeat"
     return (f'<tr data-lane="{escape(row.label)}"><th><i style="background:{method_colour(row.method, dark)}"></i>{escape(row.label)}'
             f"<small>{repeats}</small></th>{cells}</tr>")
 
@@ -94,7 +94,7 @@ def _same(row: Row) -> str:
         return numbers.NONE
     if row.difference is None:
         return "yes<small>&nbsp;</small>"
-    return f"no, from token {numbers.count(row.difference.position + 1)}<small>{row.identical} of {row.repeats} repeats the same</small>"
+    return f"no, from token {numbers.count(row.difference.position + 1)}<small>{row.identical} of {numbers.counted(row.repeats, 'repeat')} the same</small>"
 
 
 def difference_words(row: Row) -> str:

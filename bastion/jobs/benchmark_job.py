@@ -88,7 +88,7 @@ class ShownBenchmark:
     def words(self) -> str:
         """What is going on, in one line."""
         benchmark, view = self.benchmark, self.view
-        counted = f"{benchmark.done} of {benchmark.total} decodes" if benchmark is not None else ""
+        counted = f"{benchmark.done} of {benchmark.total} decode{'s' * (benchmark.total != 1)}" if benchmark is not None else ""
         if view is not None and not view.final:
             if view.state == "queued":
                 return f"Waiting: {view.ahead} ahead of you" if view.ahead else "Waiting for the device"

@@ -106,7 +106,8 @@ def _of_race(race: Race, source: JobManager, view: JobView | None) -> RaceShown:
     kept = [run for slot, run in sorted(runs.items(), key=lambda item: (race.methods.index(item[0].method), item[0].repeat))
             if is_whole(run) or slot.method not in whole]   # half a decode beside whole ones would only blur them
     total = len(race.slots())
-    words = f"Done: {total} decodes." if not left else f"{total - left} of {total} decodes are done."
+    decodes = "decode" if total == 1 else "decodes"
+    words = f"Done: {total} {decodes}." if not left else f"{total - left} of {total} {decodes} {'is' if total == 1 else 'are'} done."
     if left and view is not None:
         words = f"{_job_words(view)} {words}".strip()
     return _compared(race.id, race, kept, left, words, view.error if view is not None else "")

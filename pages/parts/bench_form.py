@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import streamlit as st
 
 from bastion.errors import UserError
@@ -108,11 +110,25 @@ def _plan_line(row: st.delta_generator.DeltaGenerator) -> None:
     if known.decodes is None:
         row.caption(f"To be fetched first: {plain(', '.join(known.to_fetch))}")
         return
-    words = f"{numbers.count(known.decodes)} decodes of at most {numbers.count(request.max_new_tokens)} tokens"
+    words = f"{numbers.counted(known.decodes, 'decode')} of at most {numbers.counted(request.max_new_tokens, 'token')}"
     if request.keep_runs:
-        size = known.kept_bytes(request.max_new_tokens, bytes_per_token(manager().store))
-        words += f"; runs: at most {numbers.storage(int(size))}" if size is not None else "; what runs take is known once one is saved"
+        size = known.kept_bytes(request.max_new_tokens, _bytes_per_token())
+        words += f"; runs: about {numbers.storage(rounded_up(size))} at most" if size is not None else "; what runs take is known once one is saved"
     row.caption(words)
+
+
+def _bytes_per_token() -> float | None:
+    """What a token takes on disk, asked once a session: every run that is saved would move it a little."""
+    state = st.session_state
+    if state.get("bench-token-bytes") is None:
+        state["bench-token-bytes"] = bytes_per_token(manager().store)
+    return state["bench-token-bytes"]
+
+
+def rounded_up(size: float) -> int:
+    """The next of 1, 2, 5, 10, 20, 50, ...: an estimate says no more than its order, and is the same tomorrow."""
+    unit = 10 ** math.floor(math.log10(max(size, 1)))
+    return next(factor * unit for factor in (1, 2, 5, 10) if size <= factor * unit)
 
 
 def _start() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from bastion.figures import numbers
 from bastion.records.benchmark_store import BenchmarkStore, BenchmarkSummary
 from pages.parts.sidebar import when
 from pages.parts.text import plain
@@ -35,6 +36,6 @@ def _open_older() -> None:
 
 
 def _label(one: BenchmarkSummary) -> str:
-    sets = one.sets[0] if len(one.sets) == 1 else f"{len(one.sets)} sets"
+    sets = one.sets[0] if len(one.sets) == 1 else numbers.counted(len(one.sets), "set")
     state = "" if one.finished else f" ({one.done} of {one.total})"
-    return f"{plain(when(one.created))}  {plain(sets, 18)}, {len(one.methods)} methods{state}"
+    return f"{plain(when(one.created))}  {plain(sets, 18)}, {numbers.counted(len(one.methods), 'method')}{state}"

@@ -106,8 +106,9 @@ def _kept(benchmark: Benchmark) -> None:
     runs = [row.run for row in benchmark.rows if row.run and row.method != "ar"]
     if runs:
         taken = runs[-RUNS_IN_A_LINK:]
-        words = f"all {len(runs)}" if len(taken) == len(runs) else f"the newest {len(taken)} of {len(runs)}"
-        st.page_link("pages/surrogate.py", label=f"Surrogate against outcome, {words} kept runs", query_params={"surrogate-runs": ",".join(taken)})
+        kept = numbers.counted(len(runs), "kept run")
+        words = f"{'the' if len(runs) == 1 else 'all'} {kept}" if len(taken) == len(runs) else f"the newest {len(taken)} of {kept}"
+        st.page_link("pages/surrogate.py", label=f"Surrogate against outcome, {words}", query_params={"surrogate-runs": ",".join(taken)})
 
 
 def _downloads(benchmark: Benchmark, cells: list[TableCell], apart: list[Difference], beside: list[Published]) -> None:

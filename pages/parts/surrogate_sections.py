@@ -26,7 +26,7 @@ def headline(report: SurrogateReport) -> None:
     """The five numbers of the page."""
     found, first = report.correlation, report.first_choice
     cells = (
-        ("Steps", numbers.count(len(report.frame)), f"of {numbers.count(report.frame['run'].nunique())} runs", GLOSSARY["surrogate"]),
+        ("Steps", numbers.count(len(report.frame)), f"of {numbers.counted(report.frame['run'].nunique(), 'run')}", GLOSSARY["surrogate"]),
         ("Pearson", _correlation(found and found.pearson), _interval(found and found.pearson, found, report.unit), GLOSSARY["Pearson"]),
         ("Spearman", _correlation(found and found.spearman), _interval(found and found.spearman, found, report.unit), GLOSSARY["Spearman"]),
         ("Bias", _signed(report.bias), "tokens a step", "Mean of S(n) minus the outcome: above 0 the drafter promises too much."),
