@@ -147,4 +147,4 @@ def test_a_run_json_that_cannot_be_used(tmp_path, exported, changes, match):
                                  b"[" * 100_000, b"1" * 10_000, b'"x"'])
 def test_a_run_json_that_is_no_json_object(tmp_path, exported, raw):
     refuse(tmp_path, rezip(exported, lambda files: {**files, "run.json": raw}),
-           "not valid JSON|not hold a run|schema version")
+           "not valid JSON|not hold a run|schema version|number that is out of range")
