@@ -222,3 +222,24 @@ def test_after_sigkill_every_finished_step_is_in_the_reopened_run(browser, defau
     finally:
         screen.context.close()
         server.kill()
+
+
+def test_an_address_with_explores_name_leads_to_it(browser, server):
+    opened = Screen(browser, server)
+    opened.page.goto(f"{server.url}/explore?run=nothing-here")
+    opened.until(lambda: "There is no run nothing-here" in opened.page.get_by_test_id("stMain").inner_text())
+    assert "/explore" not in opened.page.url and opened.query() == {"run": "nothing-here"}
+    opened.context.close()
+
+
+def test_a_page_says_that_its_server_is_gone(browser, default_model, tmp_path):
+    studio = StudioServer(studio_home(tmp_path, default_model))
+    opened = Screen(browser, studio)
+    opened.page.goto(f"{studio.url}/terms")
+    opened.page.get_by_role("heading", name="Terms").wait_for()
+    sign = opened.page.get_by_test_id("stConnectionStatus")
+    assert sign.count() == 0
+    studio.kill()
+    words = "e => { const s = getComputedStyle(e, '::after'); return s.visibility === 'visible' ? s.content : ''; }"
+    opened.until(lambda: "The server does not answer" in sign.evaluate(words))
+    opened.context.close()

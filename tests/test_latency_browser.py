@@ -104,7 +104,7 @@ def test_a_calibration_from_the_page_its_numbers_its_drift_and_a_stop(screen, br
     content = json.loads(saved)
     fitted, raw = rmse(content, False), rmse(content, True)
     expected = {"RMSE, calibrated": numbers.seconds(fitted), "RMSE, raw": numbers.seconds(raw),
-                "Taken off": numbers.percent(1 - fitted / raw).replace("-", numbers.MINUS), "Drift": numbers.NONE}
+                "Taken off" if fitted <= raw else "Added": numbers.percent(abs(1 - fitted / raw)), "Drift": numbers.NONE}
     screen.until(lambda: metrics(screen) == expected)
     contexts = sorted({c for _, c, _ in content["probes"]})
     rows = [text for c in contexts for text in (str(c), overtaking(content, c, False), overtaking(content, c, True))]

@@ -51,6 +51,17 @@ def test_each_context_has_a_panel_with_points_both_rooflines_and_the_branches(ca
     assert {a.text for a in figure.layout.annotations if a.text.startswith("context")} == {f"context {numbers.count(c)}" for c in contexts}
 
 
+def test_the_title_speaks_of_the_contexts_on_show(calibration):
+    for context in calibration.contexts:
+        chosen = [(n, c, s) for (n, c, s), out in zip(CPU_PROBES, calibration.held_out, strict=True) if c == context and out]
+        title = verify_figure(calibration, [context]).layout.title.text
+        if not chosen:
+            assert "Off by" not in title
+            continue
+        error = np.sqrt(np.mean([(calibration.roofline.seconds(n, c) - s) ** 2 for n, c, s in chosen]))
+        assert title.startswith(f"Off by {numbers.seconds(float(error))} RMSE, calibrated; raw by ")
+
+
 def test_a_bar_marks_where_compute_overtakes(calibration):
     figure = verify_figure(calibration, calibration.contexts[:1])
     marks = {(trace.x[0], trace.text[0]) for trace in figure.data if trace.marker.symbol == "line-ns"}

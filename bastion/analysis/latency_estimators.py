@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,10 +60,12 @@ def residuals(calibration: Calibration) -> list[Residuals]:
             for name, estimator in built(calibration).items()]
 
 
-def estimator_errors(calibration: Calibration) -> list[EstimatorError]:
-    """Held-out errors of each estimator that can be built, over all contexts and at each."""
+def estimator_errors(calibration: Calibration, among: Sequence[int] | None = None) -> list[EstimatorError]:
+    """Held-out errors of each estimator that can be built, over all contexts (or those in `among`) and at each."""
     held_out = np.array(calibration.held_out, dtype=bool)
     contexts = np.array([context for _, context, _ in calibration.probes], dtype=np.int64)
+    if among is not None:
+        held_out &= np.isin(contexts, list(among))
 
     def rmse(estimator: Estimator, chosen: np.ndarray) -> float | None:
         return held_out_rmse(estimator, calibration.probes, chosen) if chosen.any() else None

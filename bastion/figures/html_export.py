@@ -27,6 +27,7 @@ from bastion.records import Run
 from bastion.token_text import escape_undecodable
 
 _FOLDER = Path(__file__).parent / "export"
+LONGEST_TITLE = 200   # characters; a longer one would push the run off the first screen
 _EXPORTED = "export default function (component) {"
 
 # The same characters as UNSEEN in tree/format.js: those that draw nothing or reorder what stands around them.
@@ -46,7 +47,7 @@ def run_html(run: Run, step: int | None = None) -> str:
     script = _module() + _read("mount.js")
     policy = (f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)} {_hash(view_style)}; "
               "img-src blob: data:; base-uri 'none'; form-action 'none'")
-    title = _text(run.info["title"]) or "A run"
+    title = _text(run.info["title"][:LONGEST_TITLE]) or "A run"
     return f"""<!doctype html>
 <html lang="en">
 <head>

@@ -39,9 +39,7 @@ def verify_figure(calibration: Calibration, contexts: Sequence[int], logarithmic
     Held-out probes are hollow diamonds; a bar across a roofline marks where compute overtakes memory.
     """
     columns = min(len(contexts), PANELS_A_ROW)
-    error = next(one.rmse for one in estimator_errors(calibration) if one.estimator == "roofline")
-    title = ("Verify time by nodes" if error is None
-             else f"Calibrated, verify time is predicted within {numbers.seconds(error)} RMSE")
+    title = _verify_title(calibration, contexts)
     caption = ("Measured: points, each the median of repeated probes; hollow diamonds were held out from the fit. "
                "Predicted: lines. A bar across a line: from this many nodes on, compute takes longer than memory.")
     figure = _panels(captioned_figure(title, caption, "nodes", "verify time, ms", dark), len(contexts), columns, logarithmic, calibration.max_probed_nodes)
@@ -50,6 +48,16 @@ def verify_figure(calibration: Calibration, contexts: Sequence[int], logarithmic
     figure.update_yaxes(**time_axis(logarithmic, [value for trace in figure.data for value in trace.y]))
     _name_panels(figure, contexts)
     return figure
+
+
+def _verify_title(calibration: Calibration, contexts: Sequence[int]) -> str:
+    """How far off the calibrated roofline is at the contexts on show, and whether calibrating helped there."""
+    errors = {one.estimator: one for one in estimator_errors(calibration, contexts)}
+    fitted, raw = errors["roofline"].rmse, errors["raw"].rmse
+    if fitted is None:
+        return "Verify time by nodes"
+    words = f"Off by {numbers.seconds(fitted)} RMSE, calibrated"
+    return words + (f"; raw by {numbers.seconds(raw)}" if raw is not None else "")
 
 
 def verify_table(calibration: Calibration, contexts: Sequence[int]) -> pd.DataFrame:

@@ -37,8 +37,8 @@ def _numbers(calibration: Calibration, drift: Drift) -> None:
         for label, value, words in (
                 ("RMSE, calibrated", numbers.seconds(rmse["roofline"]), GLOSSARY["RMSE"] + " On held-out probes."),
                 ("RMSE, raw", numbers.seconds(rmse["raw"]), GLOSSARY["raw roofline"]),
-                ("Taken off", numbers.percent(share).replace("-", numbers.MINUS), "RMSE that calibrating took off the raw roofline's. "
-                 "Published: 87 to 92 %."),
+                ("Added" if share is not None and share < 0 else "Taken off", numbers.percent(share and abs(share)),
+                 "RMSE that calibrating took off the raw roofline's, or added to it where the fit went wrong. Published: 87 to 92 % less."),
                 ("Drift", state, GLOSSARY["drift"])):
             st.metric(label, value, help=words, width="content")
     if all(value is None for value in rmse.values()):

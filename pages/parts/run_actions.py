@@ -86,6 +86,7 @@ def _name(store: RunStore, run: RunSummary) -> None:
     except UserError as error:
         st.error(plain(str(error)))
     else:
+        st.toast("Title and note are saved")
         st.rerun()
 
 
