@@ -161,7 +161,7 @@ def judging(evidence: Sequence[RunEvidence]) -> Judging:
         format_func=UNITS.get,
         required=True,
         help="What the bootstrap draws with replacement. Steps of one run are not independent, nor are "
-        "runs of one prompt, so whole prompts or runs are drawn where there are five or more.",
+        "runs of one prompt, so whole prompts or runs are drawn where there are five or more. Fewer than five give no interval.",
     )
     with_cut = row.toggle(
         "Count cut steps",
