@@ -13,8 +13,7 @@ def bound(name: str) -> Literal["query-params"] | None:
     """What a number input takes as `bind`: nothing while the address holds an infinite number for it.
 
     Streamlit sets aside what is no number or out of range, but not an infinity (`1e400` reads as one), which
-    it cannot make a whole number of. The field then shows its default, the address loses the number, and the
-    next run binds again.
+    it cannot make a whole number of. The address then loses the number, and the page begins again without it.
     """
     try:
         infinite = math.isinf(float(st.query_params.get(name, "")))
@@ -25,5 +24,5 @@ def bound(name: str) -> Literal["query-params"] | None:
     try:
         del st.query_params[name]
     except StreamlitAPIException:
-        pass   # bound by an earlier run of this session (the browser's Back): the address keeps it, unread
-    return None
+        return None   # bound by an earlier run of this session (the browser's Back): the address keeps it, unread
+    st.rerun()
