@@ -77,17 +77,18 @@ def test_one_click_on_an_example_fills_the_prompt(jobs):
     assert not test.exception and test.text_area(key="prompt").value == EXAMPLES[3].prompt
 
 
-def test_widths_are_typed_and_brought_back(jobs):
+@pytest.mark.parametrize(("method", "field", "typed"), [("specinfer", "method_widths", "3,2"), ("synthetic", "method_rates", "0.9,0.5")])
+def test_widths_and_rates_are_typed_and_brought_back(jobs, method, field, typed):
     test = app()
-    test.selectbox(key="method").set_value("specinfer").run()
-    test.text_input(key="method_widths").set_value("3,2").run()
+    test.selectbox(key="method").set_value(method).run()
+    test.text_input(key=field).set_value(typed).run()
     test.text_area[0].set_value("ab").run()
     button(test, "Decode").click().run()
     run_id = test.query_params["run"]
-    assert jobs.view(run_id).request.method == "specinfer:3,2"
+    assert jobs.view(run_id).request.method == f"{method}:{typed}"
     finished(jobs, run_id)
     again = app(run=run_id)
-    assert again.selectbox(key="method").value == "specinfer" and again.text_input(key="method_widths").value == "3,2"
+    assert again.selectbox(key="method").value == method and again.text_input(key=field).value == typed
 
 
 def test_an_estimator_goes_with_an_adaptive_method_and_is_brought_back(jobs):

@@ -203,7 +203,7 @@ def test_the_command_gives_errors_and_crossovers_and_lists_what_there_is(home, c
     ((calibration, path),) = stored_calibrations().found
     got = json.loads((home / "made.json").read_text())
     assert {name: got[name] for name in summary(calibration)} == json.loads(json.dumps(summary(calibration)))
-    assert got["path"] == str(path) and set(got["estimators"]) == {"roofline", "raw"} and set(got["crossover"]["raw"]) == {"8", "16", "32"}
+    assert got["path"] == str(path) and set(got["estimators"]) >= {"roofline", "raw"} and set(got["crossover"]["raw"]) == {"8", "16", "32"}
     assert main(["generate", "--prompt", "Hi", "--method", "ar", "--max-new-tokens", "4", "--save", "--json", str(home / "run.json"), *pair]) == 0
     (run,) = RunStore().list()
     assert Calibration.from_json(RunStore().open(run.id).info["calibration"]) == calibration

@@ -103,4 +103,4 @@ def test_the_offers_are_the_built_methods_of_the_registry():
     assert [o.name for o in offers] == [name for name, entry in METHODS.items() if entry.build is not None]
     assert [o.name for o in offers if o.adaptive] == ["bastion", "bastion+ngram"]
     assert [o.label for o in offers if o.argument][:2] == ["ddtree:N", "beam:N"] and engine_missing() == ""
-    assert {o.argument for o in offers} == {None, "N", "a,b,c"}   # what the form has a field for
+    assert {o.argument for o in offers} == {None, "N", "a,b,c", "R"}   # what the form has a field for

@@ -70,7 +70,7 @@ def _bring(shown: ShownBenchmark | None) -> None:
 
 def _choices() -> None:
     offers = offered_methods()
-    methods = [name for offer in offers for name in ([f"{offer.name}:{n}" for n in SUGGESTED_NODES] if offer.argument else [offer.name])]
+    methods = [name for offer in offers for name in ([f"{offer.name}:{n}" for n in SUGGESTED_NODES] if offer.argument == "N" else [] if offer.argument else [offer.name])]
     row = st.container(horizontal=True, vertical_alignment="bottom")
     row.multiselect("Prompt sets", ["ours", *HUB, *GROUPS], default=["ours"], key="bench-sets", bind="query-params",
                     accept_new_options=True, width=340, placeholder="Choose, or type the path of a .jsonl file",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -11,20 +11,27 @@ from bastion.errors import UserError
 from bastion.figures.glossary import GLOSSARY
 from bastion.figures.latency_words import estimator_name
 from bastion.jobs import EXAMPLES, DecodeRequest, manager
-from bastion.jobs.offers import engine_imported, offered_methods
+from bastion.jobs.offers import MethodOffer, engine_imported, offered_methods
 from bastion.jobs.shown import Shown
 from bastion.latency import ESTIMATORS
 from pages.parts.text import plain
 
 BUTTON_WIDTH, FIELD_WIDTH = 128, 150   # pixels; what does not fit beside wraps below
 
-DEFAULTS = {"prompt": "", "method": "bastion", "method_argument": 16, "method_widths": "4,2,2,1", "estimator": "roofline", "temperature": 0.0, "top_p": 1.0, "top_k": 0,
+DEFAULTS = {"prompt": "", "method": "bastion", "method_argument": 16, "method_widths": "4,2,2,1", "method_rates": "0.8",
+            "estimator": "roofline", "temperature": 0.0, "top_p": 1.0, "top_k": 0,
             "max_new_tokens": 128, "seed": 0, "min_nodes": 1, "max_nodes": None}
 
 
 LIMITS = {"temperature": (0.0, 5.0), "top_p": (0.01, 1.0), "top_k": (0, 100_000), "max_new_tokens": (1, 4096),
           "seed": (0, 2**31 - 1)}
 MOST_NODES = 2048
+TYPED = {   # how an argument is written -> key of its field, characters it can hold, label, help
+    "a,b,c": ("method_widths", "0123456789,", "Children at each depth",
+              "How many of the most probable tokens stand below every node of depth 0, 1, 2, ..."),
+    "R": ("method_rates", "0123456789,.", "Rate of agreement",
+          "How often the simulated drafter's first choice is the target's token: one rate, or one for each depth, such as 0.8,0.6,0.4."),
+}
 
 
 def keep_defaults() -> None:
@@ -65,7 +72,7 @@ def _bring_prompt(shown: Shown | None) -> bool:
     return True
 
 
-def _bring_settings(info: Mapping[str, Any], methods: Collection[str]) -> None:
+def _bring_settings(info: Mapping[str, Any], methods: Mapping[str, MethodOffer]) -> None:
     """Method and sampling of a run into the form. A run may come from elsewhere: what no field takes is passed over."""
     name, _, argument = str(info.get("method") or "").partition(":")
     name, _, estimator = name.partition("@")
@@ -74,8 +81,9 @@ def _bring_settings(info: Mapping[str, Any], methods: Collection[str]) -> None:
         st.session_state["estimator"] = estimator if estimator in ESTIMATORS else DEFAULTS["estimator"]
         if argument.isdecimal() and len(argument) < 6 and 1 <= int(argument) <= MOST_NODES:
             st.session_state["method_argument"] = int(argument)
-        if 0 < len(argument) <= 40 and set(argument) <= set("0123456789,"):
-            st.session_state["method_widths"] = argument
+        for written, (key, characters, _, _) in TYPED.items():
+            if methods[name].argument == written and 0 < len(argument) <= 40 and set(argument) <= set(characters):
+                st.session_state[key] = argument
     sampling = info.get("sampling")
     for field, (low, high) in LIMITS.items():
         value = sampling.get(field) if isinstance(sampling, Mapping) else None
@@ -98,9 +106,9 @@ def _settings(brought: Shown | None) -> None:
                      help="How each step's tree of drafted tokens is grown. "
                           + " · ".join(f"{offer.name}: {offer.summary}" for offer in offers.values()))
     offer = offers[state["method"]]
-    if offer.argument == "a,b,c":
-        row.text_input("Children at each depth", key="method_widths", persist_state="session", width=FIELD_WIDTH, max_chars=40,
-                       help="How many of the most probable tokens stand below every node of depth 0, 1, 2, ...")
+    if offer.argument in TYPED:
+        key, _, label, words = TYPED[offer.argument]
+        row.text_input(label, key=key, persist_state="session", width=FIELD_WIDTH, max_chars=40, help=words)
     elif offer.argument:
         row.number_input("Drafted nodes N", 1, MOST_NODES, key="method_argument", persist_state="session", step=8, width=FIELD_WIDTH,
                          help="Nodes of every tree beside its root.")
@@ -133,8 +141,9 @@ def _take_example() -> None:
 def _start() -> None:
     state = st.session_state
     offer = next(o for o in offered_methods() if o.name == state["method"])
-    estimator = f"@{state['estimator']}" if offer.adaptive and state["estimator"] != DEFAULTS["estimator"] else ""
-    argument = {None: estimator, "N": f":{state['method_argument']}"}.get(offer.argument, f":{state['method_widths']}")
+    argument = f"@{state['estimator']}" if offer.adaptive and state["estimator"] != DEFAULTS["estimator"] else ""
+    if offer.argument:
+        argument = f":{state[TYPED[offer.argument][0] if offer.argument in TYPED else 'method_argument']}"
     request = DecodeRequest(
         prompt=state["prompt"], method=offer.name + argument,
         temperature=state["temperature"], top_p=state["top_p"], top_k=state["top_k"],
