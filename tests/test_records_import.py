@@ -95,11 +95,12 @@ def test_five_gigabytes_that_say_so(tmp_path, exported):
 @pytest.mark.parametrize("declared", [10, 2**20, 900 * 2**20])
 def test_five_gigabytes_that_say_less(tmp_path, exported, declared):
     """zipfile stops at the declared size; the checksum of that much, even when it is right, makes no table."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     for crc in (0, zlib.crc32(bytes(declared)) if declared < 2**21 else 1):
         words = refused(tmp_path, filled(exported, 5 * GIGABYTE, crc, declared))
         assert "not a whole zip" in words or "steps.parquet is damaged or cut short" in words
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    assert used < 3 * GIGABYTE
+    # the peak of this process, whatever other tests took of it before
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < GIGABYTE
 
 
 def test_five_gigabytes_under_a_limit_that_the_header_respects(tmp_path, exported, monkeypatch):
