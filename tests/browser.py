@@ -111,6 +111,7 @@ class Screen:
         """Type the prompt, press Decode, and return the id of the run that the link then holds."""
         before = self.run_id()
         self.prompt().fill(prompt)
+        self.prompt().press("Control+Enter")   # what was typed is with the server before the click
         self.press("Decode")
         self.until(lambda: self.run_id() not in ("", before))
         return self.run_id()
