@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bastion.analysis.parting import first_difference
 from bastion.records.benchmark_rows import BenchmarkRow, Cell
 
 YARDSTICK = "ar"
@@ -63,14 +64,6 @@ class TableCell:
     seconds: dict[str, float]   # draft, build, verify, commit, and prefill
     tokens: int
     steps: int
-
-
-def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
-    """The first position where two outputs part; None when they are equal."""
-    if left == right:
-        return None
-    shared = min(len(left), len(right))
-    return next((i for i in range(shared) if left[i] != right[i]), shared)
 
 
 def differences(rows: Iterable[BenchmarkRow]) -> list[Difference]:

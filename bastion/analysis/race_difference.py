@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bastion.analysis import parting
 from bastion.records.run import Run
 
 
@@ -25,9 +26,8 @@ def first_difference(yardstick: Run, run: Run, repeat: int = 1) -> Difference | 
     Both had read the same tokens up to the position, so the gap is the same for both up to rounding.
     """
     left, right = yardstick.output_ids, run.output_ids
-    shared = min(len(left), len(right))
-    position = next((i for i in range(shared) if left[i] != right[i]), shared)
-    if position == shared and (len(left) == len(right) or _cut(run, yardstick) or _cut(yardstick, run)):
+    position = parting.first_difference(left, right)
+    if position is None or position == min(len(left), len(right)) and (_cut(run, yardstick) or _cut(yardstick, run)):
         return None
     gaps = [float(gap) for step in yardstick.steps for gap in step.top2_gaps]
     return Difference(position, repeat, gaps[position] if position < len(gaps) else None,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bastion.analysis import parting
 from bastion.jobs.prompt_files import Conversation, PromptSet
 from bastion.step import StepRecord
 
@@ -107,11 +108,9 @@ def first_difference(reference: Sequence[StepRecord], other: Sequence[StepRecord
     `position` counts emitted tokens from 0; `top2_gap` is the target's top-2 logit gap there as
     the reference saw it (None past its end): both decodes had read the same tokens until then.
     """
-    left, right = _ids(reference), _ids(other)
-    if left == right:
+    position = parting.first_difference(_ids(reference), _ids(other))
+    if position is None:
         return None
-    shared = min(len(left), len(right))
-    position = next((i for i in range(shared) if left[i] != right[i]), shared)
     gaps = [float(gap) for record in reference for gap in record.top2_gaps]
     return {"position": position, "top2_gap": gaps[position] if position < len(gaps) else None}
 
