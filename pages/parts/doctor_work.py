@@ -8,6 +8,7 @@ from bastion.jobs import FINAL, JobView, manager
 from bastion.jobs.doctoring import JOB_ID, DoctorRequest, start_doctor
 from pages.parts.fetch import model_at_hand
 from pages.parts.text import plain
+from pages.parts.work_progress import work_progress
 
 HEIGHT = 96   # pixels: the same with the button and with the progress, so that nothing below moves
 POLL_SECONDS = 0.5
@@ -30,22 +31,11 @@ def _area(polling: bool) -> None:
             st.rerun()
         with st.container(height=HEIGHT, border=False, key="doctor-work", gap="small"):
             if running:
-                _progress(view)
+                work_progress(view, "doctor-stop", "Decodes on this device wait until it is done.")
             else:
                 _controls(view)
 
     area()
-
-
-def _progress(view: JobView) -> None:
-    words = f"Waiting: {view.ahead} ahead on this device" if view.ahead else view.progress.words
-    left = view.progress.seconds_left
-    if left is not None:
-        words += f", about {max(left, 1):.0f} s more"
-    row = st.container(horizontal=True, vertical_alignment="center")
-    row.progress(view.progress.share or 0.0, text=plain(words))
-    row.button("Stop", key="doctor-stop", on_click=manager().cancel, args=(JOB_ID,))
-    st.caption("Decodes on this device wait until it is done.")
 
 
 def _controls(view: JobView | None) -> None:

@@ -9,6 +9,7 @@ from bastion.jobs.calibrating import JOB_ID, CalibrationRequest, start_calibrati
 from pages.parts.fetch import model_at_hand
 from pages.parts.latency_choice import CHOICE, CONTEXTS
 from pages.parts.text import plain
+from pages.parts.work_progress import work_progress
 
 HEIGHT = 96   # pixels: the same with the buttons and with the progress, so that nothing below moves
 POLL_SECONDS = 0.5
@@ -49,23 +50,13 @@ def _area(polling: bool) -> None:
             st.rerun()
         with st.container(height=HEIGHT, border=False, key="latency-work", gap="small"):
             if running:
-                _progress(view)
+                st.session_state[WATCHED] = True
+                work_progress(view, "latency-stop", "Decodes on this device wait until it is done. "
+                                                    "What was stored before stays until then.")
             else:
                 _controls(view)
 
     area()
-
-
-def _progress(view: JobView) -> None:
-    st.session_state[WATCHED] = True
-    words = f"Waiting: {view.ahead} ahead on this device" if view.ahead else view.progress.words
-    left = view.progress.seconds_left
-    if left is not None:
-        words += f", about {max(left, 1):.0f} s more"
-    row = st.container(horizontal=True, vertical_alignment="center")
-    row.progress(view.progress.share or 0.0, text=plain(words))
-    row.button("Stop", key="latency-stop", on_click=manager().cancel, args=(JOB_ID,))
-    st.caption("Decodes on this device wait until it is done. What was stored before stays until then.")
 
 
 def _controls(view: JobView | None) -> None:
