@@ -9,6 +9,7 @@ from pages.parts.bench_form import bench_form
 from pages.parts.bench_list import bench_list
 from pages.parts.bench_live import bench_area
 from pages.parts.fetch import model_at_hand
+from pages.parts.pair import pair_chooser, saved_choice
 from pages.parts.text import plain
 
 st.title("Benchmark", anchor=False)
@@ -28,11 +29,15 @@ except UserError as error:
 st.session_state["benched"] = asked
 
 missing = engine_missing()
+choice = None
+if not missing:
+    bench = shown.benchmark if shown is not None else None
+    choice = pair_chooser(asked, saved_choice(bench.info["request"].get("pair"))) if bench is not None else pair_chooser()
 bench_list(asked)
 if missing:
     st.info(f"Earlier benchmarks can be read here, not run. {missing}")
-ready = not missing and model_at_hand()
-if not missing:
+ready = choice is not None and model_at_hand(choice)
+if choice is not None:
     bench_form(shown, ready)
 
 if problem:

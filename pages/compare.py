@@ -6,6 +6,7 @@ from bastion.errors import UserError
 from bastion.jobs.offers import engine_missing
 from bastion.jobs.race_shown import show_race, show_runs
 from pages.parts.fetch import model_at_hand
+from pages.parts.pair import pair_chooser, saved_choice
 from pages.parts.race_form import race_form
 from pages.parts.race_live import race_area
 from pages.parts.race_sidebar import race_sidebar
@@ -41,10 +42,14 @@ except UserError as error:
         st.query_params.pop("race-id", None)
 
 missing = engine_missing()
+choice = None
+if not missing:
+    race = shown.race if shown is not None else None
+    choice = pair_chooser(race.id, saved_choice(race.pair)) if race is not None else pair_chooser()
 race_sidebar(shown)
 if missing:
     st.info(missing)
-ready = not missing and model_at_hand()
+ready = choice is not None and model_at_hand(choice)
 form = st.container()   # filled last: a saved race is there before the engine has started
 
 if problem:

@@ -8,6 +8,7 @@ from bastion.jobs.doctoring import JOB_ID
 from bastion.jobs.offers import engine_missing
 from pages.parts.doctor_report import report_part
 from pages.parts.doctor_work import examine_here
+from pages.parts.pair import pair_chooser
 
 missing = engine_missing()
 view = manager().view(JOB_ID)
@@ -18,7 +19,7 @@ st.caption("Why acceptance is low: each fault that is often made is undone on th
 if missing:
     st.info(f"A pair cannot be examined here. {missing}")
 else:
-    examine_here()
+    examine_here(pair_chooser())
 if report:
     report_part(report)
 elif not missing:

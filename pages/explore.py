@@ -8,6 +8,7 @@ from bastion.jobs.shown import show
 from pages.parts.fetch import model_at_hand
 from pages.parts.form import prompt_form
 from pages.parts.live import live_area
+from pages.parts.pair import pair_chooser, preset_choice
 from pages.parts.sidebar import sidebar
 from pages.parts.text import plain
 
@@ -26,10 +27,11 @@ except UserError as error:
 st.session_state["explored"] = st.query_params.to_dict()
 
 missing = engine_missing()
+choice = None if missing else pair_chooser(shown.id, preset_choice(shown.info)) if shown else pair_chooser()
 sidebar(shown)
 if missing:
     st.info(missing)
-ready = not missing and model_at_hand()
+ready = choice is not None and model_at_hand(choice)
 prompt_form(shown, engine=ready)
 
 if problem:

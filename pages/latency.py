@@ -11,9 +11,11 @@ from pages.parts.latency_charts import calibration_charts
 from pages.parts.latency_choice import choose_calibration, choose_view, notices, summaries_note
 from pages.parts.latency_drift import drift_part
 from pages.parts.latency_work import calibrate_here, take_finished
+from pages.parts.pair import pair_chooser
 
 take_finished()
 missing = engine_missing()
+choice = None if missing else pair_chooser()
 known = known_calibrations(manager().store)
 
 st.title("Latency", anchor=False)
@@ -32,12 +34,12 @@ if not known.found:
     st.markdown("Verifying trees of many sizes behind contexts of many lengths is timed, and a model with four "
                 "parameters is fitted to it. Afterwards trees stop growing where the next node no longer pays on this device, and the charts here show what was "
                 "measured, how far the prediction is off, and whether it drifts.")
-    if not missing:
-        calibrate_here()
+    if choice is not None:
+        calibrate_here(choice)
 else:
     chosen = choose_calibration(known, device)
-    if not missing:
-        calibrate_here()
+    if choice is not None:
+        calibrate_here(choice)
     contexts, logarithmic = choose_view(chosen.calibration)
     drift = read_drift(manager().store, chosen.calibration)
     calibration_charts(chosen.calibration, contexts, logarithmic, drift)

@@ -145,7 +145,7 @@ def test_a_click_calibrates_and_shows_the_new_one(jobs, engine):
     engine.hold("probe 1")
     test = page()
     next(g for g in test.button_group if g.label == "Thoroughness").set_value("full")
-    test.selectbox(key="latency-dtype").set_value("bfloat16")
+    test.selectbox(key="pair-dtype").set_value("bfloat16")
     test.button(key="latency-start").click().run()
     engine.reached("probe 1")
     assert jobs.view(JOB_ID).request == CalibrationRequest(replace(CalibrationRequest().pair, dtype="bfloat16"), quick=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import platform
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -13,6 +14,7 @@ from importlib import metadata
 from typing import Any
 
 from bastion.jobs.job import Progress, seconds_left
+from bastion.jobs.pairs import memory_words
 from bastion.jobs.request import DecodeRequest, PairChoice
 from bastion.latency import ProbeGrid
 from bastion.step import StepRecord
@@ -41,8 +43,7 @@ class DecodingEngine:
         with self._loading:
             if choice not in self._pairs:
                 from bastion.drafters import load_pair
-                while len(self._pairs) >= KEPT_PAIRS:
-                    self._pairs.popitem(last=False)
+                self._make_room(0 if memory_words(choice, self.device(choice)) else KEPT_PAIRS - 1)
                 self._pairs[choice] = load_pair(choice.preset or choice.target, drafter=choice.drafter,
                                                 device=choice.device, dtype=choice.dtype)
                 # Hundreds of thousands of objects that never die: without this every collection
@@ -51,6 +52,18 @@ class DecodingEngine:
                 gc.freeze()
             self._pairs.move_to_end(choice)
             return self._pairs[choice]
+
+    def _make_room(self, kept: int) -> None:
+        """Let go of the pairs used longest ago until `kept` are left; a large pair is loaded alone."""
+        if len(self._pairs) <= kept:
+            return
+        while len(self._pairs) > kept:
+            self._pairs.popitem(last=False)
+        gc.unfreeze()   # what was frozen is never looked at, and a model holds itself by cycles
+        gc.collect()
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def encode(self, pair: Any, prompt: str) -> list[int]:
         from bastion.decoding.loop import encode_prompt

@@ -39,7 +39,7 @@ class JobManager:
     def submit(self, request: DecodeRequest) -> str:
         """Queue a decode and return its job id, which is the run id. Raises UserError on a bad request."""
         request = request.check()
-        device = self.engine.device(request.pair)
+        device = self.engine.device(request.pair.check())
         job = Job(new_run_id(), request)
         if request.yardstick and request.method != "ar":
             job.measure(state="waiting", words="Plain decoding is measured after this")
@@ -50,7 +50,7 @@ class JobManager:
     def start(self, request: Any, choice: PairChoice, work: Work, job_id: str | None = None) -> str:
         """Queue other work behind the decodes of the same device; its job id. `request` says what was asked
         for (`view(id).request`); `work` reports through its job, results by `job.know`."""
-        device = self.engine.device(choice)
+        device = self.engine.device(choice.check())
         job = Job(job_id or new_run_id(), request)
         with self._lock:
             if job_id in self._jobs and self._jobs[job_id].state not in FINAL:

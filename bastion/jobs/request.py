@@ -27,6 +27,12 @@ class PairChoice:
     def label(self) -> str:
         return self.preset or self.target or ""
 
+    def check(self) -> PairChoice:
+        """The choice itself; raises UserError when it names no target. Whether that can be loaded, loading will say."""
+        if not self.label.strip():
+            raise UserError("No target is named: give a folder or a hub name such as Qwen/Qwen3-4B, or choose a pair of the list.")
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from bastion.jobs.job import CALIBRATING, DECODING, DONE, LOADING, Cancelled, Job, Progress, seconds_left
+from bastion.jobs.pairs import memory_words
 from bastion.jobs.recorded import record
 from bastion.jobs.request import DecodeRequest, PairChoice
 from bastion.jobs.work import run_work, sentence
@@ -73,10 +74,7 @@ def load(job: Job, engine: Engine, choice: PairChoice) -> Any:
 
 def _loading_words(engine: Engine, choice: PairChoice) -> str:
     """A large pair is announced with the memory it needs."""
-    from bastion.models.memory import BYTES, said_before_loading
-    usual = "float32" if engine.device(choice) == "cpu" else "bfloat16"
-    dtype = choice.dtype if choice.dtype in BYTES else usual
-    memory = said_before_loading(choice.preset or choice.target or "", choice.drafter, dtype)
+    memory = memory_words(choice, engine.device(choice))
     return f"Loading {choice.label}, which {memory}" if memory else f"Loading {choice.label}, a few seconds"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import streamlit as st
 
@@ -17,6 +18,7 @@ from bastion.jobs.benchmark_runs import bytes_per_token
 from bastion.jobs.offers import engine_imported, offered_methods
 from bastion.jobs.prompt_sources import GROUPS, HUB
 from pages.parts.address import bound
+from pages.parts.pair import chosen_pair
 from pages.parts.text import plain
 
 SUGGESTED_NODES = (8, 16, 32, 64)
@@ -133,7 +135,7 @@ def rounded_up(size: float) -> int:
 
 def _start() -> None:
     try:
-        bench_id = start_benchmark(_request(), again=st.session_state["bench-again"])
+        bench_id = start_benchmark(replace(_request(), pair=chosen_pair()), again=st.session_state["bench-again"])
     except UserError as error:
         st.session_state["bench-problem"] = str(error)
         return

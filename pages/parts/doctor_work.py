@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bastion.jobs import FINAL, JobView, manager
+from bastion.errors import UserError
+from bastion.jobs import FINAL, JobView, PairChoice, manager
 from bastion.jobs.doctoring import JOB_ID, DoctorRequest, start_doctor
 from pages.parts.fetch import model_at_hand
+from pages.parts.pair import chosen_pair
 from pages.parts.text import plain
 from pages.parts.work_progress import work_progress
 
 HEIGHT = 96   # pixels: the same with the button and with the progress, so that nothing below moves
 POLL_SECONDS = 0.5
+PROBLEM = "doctor-problem"
 
 
-def examine_here() -> None:
+def examine_here(choice: PairChoice) -> None:
     """The button, or how far the examination is that runs."""
-    if not model_at_hand():
+    if not model_at_hand(choice):
         return
     view = manager().view(JOB_ID)
-    _area(polling=view is not None and view.state not in FINAL)
+    _area(choice, polling=view is not None and view.state not in FINAL)
 
 
-def _area(polling: bool) -> None:
+def _area(choice: PairChoice, polling: bool) -> None:
     @st.fragment(run_every=POLL_SECONDS if polling else None)
     def area() -> None:
         view = manager().view(JOB_ID)
@@ -33,12 +36,23 @@ def _area(polling: bool) -> None:
             if running:
                 work_progress(view, "doctor-stop", "Decodes on this device wait until it is done.")
             else:
-                _controls(view)
+                _controls(view, choice)
 
     area()
 
 
-def _controls(view: JobView | None) -> None:
-    st.button("Examine", type="primary", key="doctor-start", on_click=lambda: start_doctor(manager(), DoctorRequest()))
+def _controls(view: JobView | None, choice: PairChoice) -> None:
+    st.button("Examine", type="primary", key="doctor-start", on_click=_start)
     ending = {"cancelled": "Stopped. ", "failed": plain(view.error) + " "}.get(view.state, "") if view is not None else ""
-    st.caption(ending + "Examines the default pair, in about two minutes on two cores; any other: `python -m bastion doctor --target X --drafter Y`.")
+    if problem := st.session_state.get(PROBLEM):
+        ending = plain(problem) + " "
+    st.caption(ending + f"Examines {plain(choice.label, 60) or 'the pair named in the sidebar'}; the default pair takes about two minutes on two cores. "
+               "From a shell: `python -m bastion doctor`.")
+
+
+def _start() -> None:
+    st.session_state[PROBLEM] = ""
+    try:
+        start_doctor(manager(), DoctorRequest(chosen_pair()))
+    except UserError as error:
+        st.session_state[PROBLEM] = str(error)

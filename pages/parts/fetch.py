@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bastion.jobs import manager, model_ready
+from bastion.jobs import PairChoice, manager, model_ready
+from bastion.jobs.request import DEFAULT_PRESET
 from pages.parts.text import plain
 
 
-def model_at_hand() -> bool:
-    """Whether the default model is on this machine; fetches it when not, and says how far that is."""
-    if model_ready():
+def model_at_hand(choice: PairChoice) -> bool:
+    """Whether decoding can begin: the default model, where it is the choice, is fetched first, with its progress on show.
+    Other pairs are fetched by the job that needs them."""
+    if choice.preset != DEFAULT_PRESET or model_ready():
         return True
     view = manager().view(st.session_state.get("fetch", ""))
     if view is None:

@@ -14,6 +14,7 @@ from bastion.jobs import EXAMPLES, DecodeRequest, manager
 from bastion.jobs.offers import MethodOffer, engine_imported, offered_methods
 from bastion.jobs.shown import Shown
 from bastion.latency import ESTIMATORS
+from pages.parts.pair import chosen_pair
 from pages.parts.text import plain
 
 BUTTON_WIDTH, FIELD_WIDTH = 128, 150   # pixels; what does not fit beside wraps below
@@ -145,7 +146,7 @@ def _start() -> None:
     if offer.argument:
         argument = f":{state[TYPED[offer.argument][0] if offer.argument in TYPED else 'method_argument']}"
     request = DecodeRequest(
-        prompt=state["prompt"], method=offer.name + argument,
+        prompt=state["prompt"], method=offer.name + argument, pair=chosen_pair(),
         temperature=state["temperature"], top_p=state["top_p"], top_k=state["top_k"],
         max_new_tokens=state["max_new_tokens"], seed=state["seed"],
         min_nodes=state["min_nodes"], max_nodes=state["max_nodes"])

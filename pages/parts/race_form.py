@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
@@ -13,6 +14,7 @@ from bastion.jobs.offers import MethodOffer, engine_imported, offered_methods
 from bastion.jobs.race_shown import RaceShown
 from bastion.jobs.racing import MOST_METHODS, MOST_REPEATS, RaceRequest, request_of, start_race
 from pages.parts.address import bound
+from pages.parts.pair import chosen_pair
 from pages.parts.text import plain
 
 BUTTON_WIDTH, FIELD_WIDTH = 128, 112   # pixels
@@ -81,7 +83,7 @@ def _request() -> RaceRequest:
 
 def _start() -> None:
     try:
-        race_id = start_race(_request())
+        race_id = start_race(replace(_request(), pair=chosen_pair()))
     except UserError as error:
         st.session_state["race-problem"] = str(error)
         return
