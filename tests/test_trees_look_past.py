@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bastion.errors import UserError
 from bastion.trees import AdaptiveBudget, DraftMarginals, FixedBudget, Graft, grow_best_first, grow_grafted
-from bastion.trees.stopping import pay_together, take_while_worth
+from bastion.trees.stopping import Stop, pay_together, take_while_worth
 
 FIXED = 0.5
 
@@ -116,19 +116,17 @@ def test_the_fewest_that_pay_together():
     assert pay_together(rule, 4, 1.375, []) == 0
 
 
-def test_no_more_is_drawn_than_is_looked_at():
-    drawn = []
+def test_no_more_counts_as_looked_at_than_the_rule_has_heard():
+    asked = []
 
-    def costs():
-        while True:
-            drawn.append(len(drawn))
-            yield -math.log(0.01)
+    def costs(count):
+        asked.append(count)
+        return np.full(count, -math.log(0.01))
 
-    budget = AdaptiveBudget(lambda nodes: np.asarray(nodes) * 1.0, 0.0, 0.0, look_past=5)
-    assert take_while_worth(costs(), budget, budget.stop_rule())[0] == 0 and len(drawn) == 6
-    drawn.clear()
-    plain = AdaptiveBudget(lambda nodes: np.asarray(nodes) * 1.0, 0.0, 0.0)
-    assert take_while_worth(costs(), plain, plain.stop_rule())[0] == 0 and len(drawn) == 1
+    for look_past, looked_at in ((0, 1), (5, 6), (40, 41)):
+        budget = AdaptiveBudget(lambda nodes: np.asarray(nodes) * 1.0, 0.0, 0.0, look_past=look_past)
+        assert take_while_worth(costs, budget, budget.stop_rule()) == Stop(0, looked_at, "price")
+    assert asked == [16, 16, 16, 64]   # more is found only when the rule needs to see it
 
 
 @GROWTHS

@@ -62,5 +62,4 @@ def replay(steps: Iterable[StepRecord], calibration: Calibration, latency: Estim
 def _stopped_at(log: GrowthLog, context: int, calibration: Calibration, latency: Estimator, most: int, look_past: int) -> int:
     budget = AdaptiveBudget(lambda nodes: latency.seconds(nodes, context), calibration.draft_seconds, calibration.other_seconds,
                             max_nodes=most, look_past=look_past)
-    taken, _, _ = take_while_worth(iter((-log.path_log_probs).tolist()), budget, budget.stop_rule())
-    return taken + 1
+    return take_while_worth(lambda count: -log.path_log_probs[:count], budget, budget.stop_rule()).taken + 1

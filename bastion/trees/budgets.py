@@ -11,8 +11,10 @@ import numpy as np
 
 from bastion.errors import UserError
 
-StopRule = Callable[[int, float, float], tuple[float, float]]
-"""(nodes so far, path probability of the next, surrogate so far) -> (gain, price)."""
+Count = int | np.ndarray
+Value = float | np.ndarray
+StopRule = Callable[[Count, Value, Value], tuple[Value, Value]]
+"""(nodes so far, path probability of the next, surrogate so far) -> (gain, price); scalars, or arrays that broadcast."""
 
 
 class Budget(Protocol):
@@ -113,12 +115,13 @@ class AdaptiveBudget:
 
     def stop_rule(self) -> StopRule:
         fixed = self.draft_seconds + self.other_seconds
-        table: list[float] = [math.nan]  # table[n]: verify seconds of n nodes
+        table = np.full(1, math.nan)  # table[n]: verify seconds of n nodes
 
-        def rule(nodes: int, probability: float, surrogate: float) -> tuple[float, float]:
-            while nodes + 1 >= len(table):
+        def rule(nodes: Count, probability: Value, surrogate: Value) -> tuple[Value, Value]:
+            nonlocal table
+            while np.max(nodes, initial=0) + 1 >= len(table):
                 # Doubling keeps small trees cheap without a call per node for large ones.
-                table.extend(tabulate(self.seconds, len(table), max(64, len(table))))
+                table = np.concatenate((table, tabulate(self.seconds, len(table), max(64, len(table)))))
             now = table[nodes]
             return probability * (fixed + now), surrogate * (table[nodes + 1] - now)
 
@@ -132,8 +135,8 @@ class AdaptiveBudget:
         return nodes - (nodes - self.min_nodes) % self.bucket
 
 
-def tabulate(seconds: Callable[..., float | np.ndarray], first: int, count: int) -> list[float]:
-    """Verify seconds for `count` sizes from `first` on. Raises UserError when one is no number."""
+def tabulate(seconds: Callable[..., float | np.ndarray], first: int, count: int) -> np.ndarray:
+    """float64 [count]: verify seconds for `count` sizes from `first` on. Raises UserError when one is no number."""
     sizes = np.arange(first, first + count)
     try:
         values = np.asarray(seconds(sizes), dtype=np.float64)
@@ -143,4 +146,4 @@ def tabulate(seconds: Callable[..., float | np.ndarray], first: int, count: int)
         values = np.array([float(seconds(int(size))) for size in sizes])
     if not np.isfinite(values).all():
         raise UserError("The latency model predicts a time that is not a number: calibrate again.")
-    return values.tolist()
+    return values

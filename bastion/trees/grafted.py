@@ -11,8 +11,8 @@ from math import exp, inf, log, log1p
 import numpy as np
 
 from bastion.step import GrowthLog
-from bastion.trees.best_first import PAST_THE_STOP
-from bastion.trees.budgets import Budget
+from bastion.trees.best_first import PAST_THE_STOP, sides_of
+from bastion.trees.budgets import Budget, StopRule
 from bastion.trees.draft_tree import DraftTree
 from bastion.trees.marginals import DraftMarginals
 from bastion.trees.stopping import take_while_worth
@@ -53,27 +53,26 @@ def grow_grafted(marginals: DraftMarginals, graft: Graft, root_token: int, budge
     pops = _Growth(marginals, graft, deepest).pops()
     popped: list[_Pop] = []
 
-    def costs() -> Iterator[float]:
-        for pop in pops:
-            popped.append(pop)
-            yield pop.cost
+    def first(count: int) -> list[_Pop]:
+        popped.extend(islice(pops, max(0, count - len(popped))))
+        return popped[:count]
 
     rule = budget.stop_rule()
-    passed, _, stop = take_while_worth(costs(), budget, rule)
-    nodes = budget.rounded(passed + 1)
+    stop = take_while_worth(lambda count: _costs(first(count)), budget, rule)
+    nodes = budget.rounded(stop.taken + 1)
 
     def log_of() -> GrowthLog:
-        refused = rule is not None and stop == "price"
-        more = list(islice(pops, max(0, passed + refused + PAST_THE_STOP - len(popped)))) if trace else []
-        return _growth_log(popped + more, nodes - 1, passed, rule)
+        refused = rule is not None and stop.reason == "price"
+        logged = max(stop.looked_at, stop.taken + refused + PAST_THE_STOP) if trace else stop.looked_at
+        return _growth_log(first(logged), nodes - 1, stop.taken, rule)
 
-    bought = popped[: nodes - 1]
+    bought = first(nodes - 1)
     return DraftTree(
         token_ids=np.array([root_token, *(pop.token for pop in bought)], dtype=np.int64),
         parents=np.array([-1, *(pop.parent for pop in bought)], dtype=np.int64),
         depths=np.array([0, *(pop.depth for pop in bought)], dtype=np.int64),
         path_log_probs=np.array([0.0, *(-pop.cost for pop in bought)]),
-        stop_reason=stop,
+        stop_reason=stop.reason,
         grow_log=log_of,
     )
 
@@ -166,20 +165,19 @@ class _Growth:
         return self.rows[depth]
 
 
-def _growth_log(popped: list[_Pop], bought: int, passed: int, rule) -> GrowthLog:
-    path = np.array([-pop.cost for pop in popped])
-    gains = np.full(len(popped), np.nan)
-    prices = np.full(len(popped), np.nan)
-    if rule is not None and popped:
-        surrogates = np.cumsum(np.concatenate(([1.0], np.exp(path))))
-        sides = [rule(i + 1, exp(path[i]), float(surrogates[i])) for i in range(len(popped))]
-        gains, prices = np.array(sides).T
+def _costs(popped: list[_Pop]) -> np.ndarray:
+    return np.array([pop.cost for pop in popped], dtype=np.float64)
+
+
+def _growth_log(popped: list[_Pop], bought: int, passed: int, rule: StopRule | None) -> GrowthLog:
+    costs = _costs(popped)
+    gains, prices = sides_of(rule, costs)
     numbers = np.arange(len(popped))
     return GrowthLog(
         token_ids=np.array([pop.token for pop in popped], dtype=np.int64),
         parents=np.array([pop.parent for pop in popped], dtype=np.int64),
         depths=np.array([pop.depth for pop in popped], dtype=np.int64),
         ranks=np.array([pop.rank for pop in popped], dtype=np.int64),
-        path_log_probs=path, gains=gains, prices=prices,
+        path_log_probs=0.0 - costs, gains=gains, prices=prices,
         bought=numbers < bought, dropped=(numbers >= bought) & (numbers < passed),
     )
