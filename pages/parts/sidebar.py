@@ -22,6 +22,7 @@ LISTED = 8
 def sidebar(shown: Shown | None) -> None:
     with st.sidebar:
         if shown is not None:
+            st.markdown("**This run**")
             st.caption("  \n".join(f"{name}: {plain(value, 90)}" for name, value in _facts(shown) if value))
             if shown.saved:
                 st.download_button("Download this run", data=lambda: manager().store.export_zip(shown.id),
