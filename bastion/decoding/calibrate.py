@@ -10,6 +10,7 @@ import logging
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from bastion.decoding.peaks import measure_peaks
 from bastion.decoding.tree_methods import Eagle3
 from bastion.errors import UserError
 from bastion.latency import Calibration, ModelShape, ProbeGrid, find_calibration, make_calibration, standard_grid
+from bastion.latency.buckets import bucket_of
 from bastion.models.device import synchronise
 from bastion.models.pair import Pair
 from bastion.models.target import Target
@@ -80,6 +82,7 @@ def calibrate(
         attention=pair.attention,
         draft_seconds=draft_seconds,
         other_seconds=other_seconds,
+        buckets=grid.nodes if pair.target.padded else (),
     )
     say("Calibrated", 1.0)  # the last moment to give up
     path = calibration.save()
@@ -94,6 +97,8 @@ def calibrate(
 def probe_grid(pair: Pair, quick: bool, grid: ProbeGrid | None = None) -> ProbeGrid:
     """`grid`, or the standard one of the pair's device, cut to the model's positions."""
     wanted = (grid or standard_grid(pair.device.type, quick)).check()
+    if pair.target.padded:
+        wanted = replace(wanted, nodes=tuple(sorted({bucket_of(size) for size in wanted.nodes})))
     return wanted.within(pair.target.position_limit - PROBE_DEPTH - 1)
 
 
@@ -112,7 +117,8 @@ def probe_verify(
     trees = {size: _random_tree(random, target.vocab_size, size) for size in nodes}
     points = [(size, context) for size in nodes for context in contexts]
     seconds: dict[tuple[int, int], list[float]] = {point: [] for point in points}
-    for size, context in ((max(nodes), contexts[0]), (1, contexts[0])):  # warm both ends, untimed
+    # untimed: both ends, or every point where the first use of a shape is not as quick as the next
+    for size, context in points if target.padded else ((max(nodes), contexts[0]), (1, contexts[0])):
         _time_forward(target, trees[size], cache, context)
     begun = time.perf_counter()
     for done in range(rounds):
@@ -128,12 +134,14 @@ def probe_verify(
 
 def _time_forward(target: Target, tree, cache, context: int) -> float:
     cache.truncate(context)  # rows of the longer context stay written, so going back up is free
-    inputs = target.tree_inputs(tree.token_ids, tree.depths, tree.ancestor_mask(), context)
+    laid_out = target.lay_out(tree, context)
     synchronise(target.device)
     begun = time.perf_counter()
-    target.forward(*inputs, cache)
+    target.verify(laid_out, cache)
     synchronise(target.device)
-    return time.perf_counter() - begun
+    took = time.perf_counter() - begun
+    target.settle()
+    return took
 
 
 def _random_tree(random: np.random.Generator, vocab: int, nodes: int):

@@ -151,7 +151,7 @@ class _Decoding:
         self.cache = target.new_cache(longest + self.method.max_nodes(depth))
         self.session = drafter.start(longest) if self.method.drafts else getattr(self.method, "session", None)
         lookup_tokens = getattr(self.method, "lookup_tokens", 0)
-        self.latency = getattr(self.method, "latency", None) or (self.calibration.roofline if self.calibration is not None else None)
+        self.latency = getattr(self.method, "latency", None) or (self.calibration.estimator() if self.calibration is not None else None)
         self.lookup = NgramLookup(self.prompt_ids, lookup_tokens) if lookup_tokens else None
         self.clock = StageClock(target.device)
         self.emitted = 0
@@ -205,9 +205,9 @@ class _Decoding:
         clock.lap("draft")
         tree = self._grow(drafted, root, context)
         marginals = drafted if isinstance(drafted, DraftMarginals) else NO_MARGINALS
-        inputs = target.tree_inputs(tree.token_ids, tree.depths, tree.ancestor_mask(), context)
+        laid_out = target.lay_out(tree, context)
         clock.lap("build")
-        output = target.forward(*inputs, self.cache)
+        output = target.verify(laid_out, self.cache)
         clock.lap("verify")
         accepted, bonus = self._accept(tree, marginals, output.logits)
         kept = self._commit(accepted, output)
@@ -235,6 +235,7 @@ class _Decoding:
             predicted_verify_seconds=predicted,
             trace=trace_step(tree, marginals, output.logits, context, self.latency, self.calibration) if self.trace else None,
         )
+        target.settle()
         # Only now: what the record holds is what the tree was grown by, not what was learned from it.
         if isinstance(self.latency, OnlineEstimator):
             self.latency.observe(tree.nodes, context, record.seconds.verify)

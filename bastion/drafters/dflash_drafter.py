@@ -12,11 +12,13 @@ import torch
 
 from bastion.drafters.dflash import DFlashCache, DFlashConfig, DFlashDraftModel
 from bastion.drafters.dflash_speculators import config_from_speculators, is_speculators_dflash
+from bastion.drafters.dflash_static import StaticDFlashSession, static_session
 from bastion.drafters.dflash_weights import Extras, build, head_of, target_ids
 from bastion.errors import UserError
 from bastion.models.device import cpu_prefers_bfloat16
 from bastion.models.quick_modules import quicken
 from bastion.models.registry import DrafterLoader
+from bastion.models.static_cache import StorePool
 from bastion.models.target import Target
 from bastion.models.top_k import top_k_log_probs
 
@@ -53,6 +55,8 @@ class DFlashDrafter:
         if config.draft_vocab_size is not None:
             self.target_ids = target_ids(extras, config.draft_vocab_size, target.vocab_size).numpy()
         self.depth = config.depth
+        self.stores: StorePool | None = None
+        """Beside a target of fixed shapes: buffers that outlive the sessions which write them."""
         self.feature_layer_ids = model.config.target_layer_ids
         self.temperatures = torch.tensor(depth_temperatures, dtype=torch.float32, device=target.device)[:, None]
         mask_ids = torch.full((config.block_size - 1,), config.mask_token_id, device=target.device)
@@ -75,8 +79,8 @@ class DFlashDrafter:
             logits = torch.tanh(logits / config.logit_softcap) * config.logit_softcap
         return logits
 
-    def start(self, capacity: int) -> DFlashSession:
-        return DFlashSession(self, capacity)
+    def start(self, capacity: int) -> DFlashSession | StaticDFlashSession:
+        return static_session(self, capacity) or DFlashSession(self, capacity)
 
 
 class DFlashSession:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -38,7 +39,9 @@ class Calibration:
 
     draft_seconds, other_seconds: what a step costs besides verifying. probes: (nodes, context,
     seconds) as measured, held_out the ones the fit did not see; raw_rmse and calibrated_rmse are
-    the errors there, before and after the fit. made_at: ISO 8601, UTC.
+    the errors there, before and after the fit. buckets: tree sizes that forwards of fixed shapes are padded
+    to, ascending, which is where the probes then are; () where a forward has the tree's own size.
+    made_at: ISO 8601, UTC.
     """
 
     device_key: str
@@ -57,6 +60,7 @@ class Calibration:
     drafter: str = ""
     device_name: str = ""
     made_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    buckets: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.probes) != len(self.held_out):
@@ -66,6 +70,8 @@ class Calibration:
         for name in ("device_key", "target", "dtype", "attention", "drafter", "device_name", "made_at"):
             if not isinstance(getattr(self, name), str):
                 raise UserError(f"A calibration's {name} is a text: calibrate again.")
+        if self.buckets and not (self.buckets[0] >= 1 and all(a < b for a, b in itertools.pairwise(self.buckets))):
+            raise UserError("A calibration's buckets are ascending tree sizes of 1 or more: calibrate again.")
         for value in (self.draft_seconds, self.other_seconds, self.raw_rmse, self.calibrated_rmse):
             if not (math.isfinite(value) and value >= 0):
                 raise UserError("A calibration's times must be numbers of 0 or more: calibrate again.")
@@ -109,6 +115,8 @@ class Calibration:
         content = asdict(self) | {"schema_version": SCHEMA_VERSION}
         # The roofline repeats its peaks: one copy on disk cannot disagree with itself.
         del content["roofline"]["peaks"]
+        if not self.buckets:
+            del content["buckets"]
         return content
 
     @classmethod
@@ -220,6 +228,7 @@ def _from_json(content: dict[str, Any]) -> Calibration:
     for nodes, context, seconds in content["probes"]:
         if not (1 <= nodes <= MAX_COUNT and 0 <= context <= MAX_COUNT and math.isfinite(seconds) and seconds > 0):
             raise ValueError("a probe is out of range")
+    content["buckets"] = tuple(int(size) for size in content.get("buckets", ()))
     content["held_out"] = [bool(mark) for mark in content["held_out"]]
     for name in ("draft_seconds", "other_seconds", "raw_rmse", "calibrated_rmse"):
         content[name] = float(content[name])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from bastion.errors import UserError
+from bastion.latency.buckets import stair
 from bastion.latency.convex import fit_convex
 from bastion.latency.ema import start_ema
 from bastion.latency.roofline import Count, raw_roofline
@@ -50,8 +51,9 @@ ESTIMATORS: dict[str, Callable[[Calibration], Estimator]] = {
 
 
 def build_estimator(name: str, calibration: Calibration) -> Estimator:
-    """The named estimator for a calibrated device; UserError lists the names when there is none."""
-    return ESTIMATORS[check_estimator(name)](calibration)
+    """The named estimator for a calibrated device, a stair where forwards come in buckets; UserError lists the names when there is none."""
+    found = ESTIMATORS[check_estimator(name)](calibration)
+    return stair(found, calibration.buckets) if calibration.buckets else found
 
 
 def check_estimator(name: str) -> str:

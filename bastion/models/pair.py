@@ -18,6 +18,7 @@ from bastion.models.memory import WORTH_SAYING, check_memory, memory_needed
 from bastion.models.presets import PRESETS, Preset
 from bastion.models.quick_modules import quicken
 from bastion.models.registry import Drafter, load_drafter
+from bastion.models.static_target import PADDED, target_for
 from bastion.models.target import Target
 from bastion.models.tokenizer import Tokenizer
 from bastion.models.windows import windows_of
@@ -85,7 +86,7 @@ def load_pair(
     _mind_memory(preset or config, drafter_source, name, place, chosen, force, on_notice)
     drafter_folder = _drafter_folder(drafter_source) if drafter_source is not None else None
     model = _load_target(source, config, place, chosen)
-    wrapped = Target(model, name=_short_name(source))
+    wrapped = target_for(model, name=_short_name(source))
     loaded_tokenizer = _load_tokenizer(str(tokenizer) if tokenizer is not None else source, required=tokenizer is not None)
     loaded_drafter = None
     if drafter_folder is not None:
@@ -98,6 +99,7 @@ def load_pair(
         drafter=loaded_drafter,
         stop_token_ids=_stop_tokens(model, loaded_tokenizer),
         drafter_name=_short_name(drafter_source) if drafter_source is not None else "",
+        attention=PADDED if wrapped.padded else "bastion",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +18,9 @@ from bastion.errors import UserError
 from bastion.models.cache import KVCache
 from bastion.models.quick_modules import PackedLinear
 from bastion.models.windows import windows_of
+
+if TYPE_CHECKING:
+    from bastion.trees import DraftTree
 
 PREFILL_CHUNK = 512
 """Prompt tokens of one forward: bounds the attention scores to chunk x context."""
@@ -32,6 +36,9 @@ class TargetOutput:
 
 class Target:
     """`model`: an `AutoModelForCausalLM` in evaluation mode whose attention is ours."""
+
+    padded = False
+    """Whether a tree costs what its bucket costs (`bastion.latency.buckets`), because shapes are fixed."""
 
     def __init__(self, model, name: str):
         self.model = model
@@ -156,6 +163,17 @@ class Target:
             torch.from_numpy(depths + context).to(self.device, non_blocking=True),
             mask,
         )
+
+    def lay_out(self, tree: DraftTree, context: int) -> Any:
+        """What `verify` takes, sent to the device, for a tree whose root stands at `context`."""
+        return self.tree_inputs(tree.token_ids, tree.depths, tree.ancestor_mask(), context)
+
+    def verify(self, laid_out: Any, cache: KVCache) -> TargetOutput:
+        """`forward` over a tree that was laid out behind the committed tokens."""
+        return self.forward(*laid_out, cache)
+
+    def settle(self) -> None:
+        """Once a step's clock has stopped: work that makes later steps quicker. Here there is none."""
 
     def head_in(self, dtype: torch.dtype) -> torch.nn.Module:
         """The head in another number type, for a drafter that runs in it: a copy, unless it is the target's own."""
