@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bastion.errors import UserError
-from bastion.jobs.compare import compare_methods, first_difference
+from bastion.jobs.compare import compare_methods, first_difference, means_over_sets, near_ties
 from bastion.jobs.prompt_files import Conversation, PromptSet, read_prompt_set, split_methods
 from bastion.step import StepRecord, StepSeconds
 
@@ -154,3 +154,66 @@ def test_bad_prompt_files_are_named_with_their_line(tmp_path, content, words):
 def test_a_missing_prompt_file_is_named(tmp_path):
     with pytest.raises(UserError, match="nowhere.jsonl cannot be read"):
         read_prompt_set(tmp_path / "nowhere.jsonl")
+
+
+def test_a_shuffled_order_is_drawn_anew_for_every_prompt_and_repeat():
+    decoder = Decoder({"ar": AR, "dflash": TREE, "bastion": TREE, "beam:8": TREE})
+    names = ["ar", "dflash", "bastion", "beam:8"]
+    compare_methods(decoder, str, sets("a", "b", "c"), names, greedy=True, order="shuffled", repeats=2)
+    rounds = [[method for _, method in decoder.calls[start:start + 4]] for start in range(0, len(decoder.calls), 4)]
+    assert len(rounds) == 12 and all(sorted(one) == sorted(names) for one in rounds)
+    assert [prompt for prompt, _ in decoder.calls[::4]] == [f"{name} {i}" for name in "abc" for i in (0, 0, 1, 1)]
+    assert len(set(map(tuple, rounds))) > 3
+
+
+def test_repeats_sum_times_and_count_a_prompt_once():
+    once, thrice = (compare_methods(Decoder({"ar": AR, "bastion": TREE[:2]}), str, sets("s"), ["ar", "bastion"], greedy=True, repeats=n) for n in (1, 3))
+    for one, more in zip(once, thrice, strict=True):
+        assert (more["tokens"], more["steps"], more["seconds_decode"]) == pytest.approx([3 * one[key] for key in ("tokens", "steps", "seconds_decode")])
+        for key in ("prompts", "tau", "tokens_per_second", "speedup", "identical_to_ar", "differences"):
+            assert more[key] == pytest.approx(one[key]) if isinstance(one[key], float) else more[key] == one[key], key
+
+
+def refusing(*methods):
+    """Decodes as `Decoder` does, but for some methods, which no pair can run."""
+    decoder = Decoder({"ar": AR, "bastion": TREE})
+
+    def decode(messages, method, tokens):
+        if method in methods:
+            raise UserError(f"The method {method} needs an EAGLE-3 head.")
+        return decoder(messages, method, tokens)
+
+    return decode, decoder
+
+
+def test_a_method_that_cannot_run_says_so_and_the_others_are_measured():
+    decode, decoder = refusing("eagle3:16")
+    said = []
+    rows = compare_methods(decode, str, sets("a", "b"), ["ar", "eagle3:16", "bastion"], greedy=True, say=lambda words, share: said.append(words))
+    assert [(row["prompt_set"], row["method"], row["refused"] is None) for row in rows] == [
+        ("a", "ar", True), ("a", "eagle3:16", False), ("a", "bastion", True), ("b", "ar", True), ("b", "eagle3:16", False), ("b", "bastion", True)]
+    assert rows[1]["refused"] == "The method eagle3:16 needs an EAGLE-3 head." and rows[1]["tau"] is None and rows[1]["prompts"] == 0
+    assert rows[2]["speedup"] == 2.0 and {method for _, method in decoder.calls} == {"ar", "bastion"}
+    assert said.index("eagle3:16 is left out: The method eagle3:16 needs an EAGLE-3 head.") < said.index("a: prompt a-0")
+    assert [mean["method"] for mean in means_over_sets(rows)] == ["ar", "bastion"]
+
+
+@pytest.mark.parametrize("methods", [["eagle3:16"], ["ar", "eagle3:16", "small-lm:4"]])
+def test_when_no_method_but_the_yardstick_can_run_nothing_is_measured(methods):
+    decode, decoder = refusing("eagle3:16", "small-lm:4")
+    with pytest.raises(UserError, match="eagle3:16 needs an EAGLE-3 head"):
+        compare_methods(decode, str, sets("a"), methods, greedy=True)
+    assert decoder.calls == []
+
+
+def test_prompts_that_part_at_a_tie_are_counted_apart():
+    found = [{"prompt": "a", "top2_gap": 5e-4}, {"prompt": "b", "top2_gap": 0.2}, {"prompt": "c", "top2_gap": None},
+             {"prompt": "d", "top2_gap": 1e-4}, {"prompt": "d", "top2_gap": 0.3}]
+    assert near_ties(found) == 1 and near_ties([]) == 0
+
+
+def test_means_over_sets():
+    rows = [{"method": "bastion", "refused": None, "tau": tau, "tokens_per_second": 10.0, "speedup": speed, "nodes_mean": 8.0, "prompts": 2,
+             "identical_to_ar": 2, "near_ties": 0} for tau, speed in ((2.0, 1.2), (3.0, None))]
+    assert means_over_sets(rows) == [{"method": "bastion", "sets": 2, "tau": 2.5, "tokens_per_second": 10.0, "speedup": 1.2, "nodes_mean": 8.0,
+                                      "prompts": 4, "identical_to_ar": 4, "near_ties": 0}]
