@@ -1,34 +1,36 @@
-"""Whether the stop should look past a step of the cost: predicted on saved runs, then measured in turn with the plain rule.
+"""Whether the stop should look past a step of the cost, in three ways, each against the plain rule.
 
-    python bench/look_past.py [--runs FOLDER] [--look-past 32] [--rounds 4] [--tokens 64] [--no-decode]
+    python bench/look_past.py [FILE.jsonl ...] [--runs FOLDER] [--look-past 32] [--limit 20] [--no-decode] [--json FILE]
 
-Predicted: every saved run that holds its calibration and its growth logs is stopped again by both rules under
-the measured table of that calibration. Measured: the pair decodes each prompt with both, one after the
-other, and their order turns.
+Predicted: every saved run that holds its calibration and its growth logs is stopped again by both rules; tokens
+and times are the estimator's and the drafter's own.
+Replayed, with prompt files: both rules grow trees over the target's greedy answers (`bastion.decoding.replay`);
+tokens are those the target accepts, times still the estimator's.
+Measured: the pair decodes each prompt with both, one after the other in shuffled order, and their speeds are
+compared prompt by prompt.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from dataclasses import replace as changed
 from pathlib import Path
-from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np  # noqa: E402
+from greedy_answers import known_answers  # noqa: E402
+from side_by_side import interval, measured, print_speeds, read_calibration  # noqa: E402
 
 from bastion.analysis.latency_known import carried  # noqa: E402
-from bastion.analysis.look_past import replay  # noqa: E402
+from bastion.analysis.look_past import replay as replay_log  # noqa: E402
+from bastion.decoding import resolve_method  # noqa: E402
+from bastion.decoding.replay import KnownAnswer, replay  # noqa: E402
 from bastion.errors import UserError  # noqa: E402
 from bastion.latency import Calibration, build_estimator  # noqa: E402
 from bastion.records import RunStore  # noqa: E402
-
-PROMPTS = (
-    "Explain in simple words how a bicycle stays upright.",
-    "Write a Python function that returns the n-th Fibonacci number.",
-    "A farmer has 17 sheep and buys 5 more. How many sheep are there now? Explain.",
-)
 
 
 def predicted(store: RunStore, look_past: int, estimator: str) -> None:
@@ -42,7 +44,7 @@ def predicted(store: RunStore, look_past: int, estimator: str) -> None:
             calibration = carried(run.info.get("calibration"), f"The calibration in run {summary.id}")
             if not isinstance(calibration, Calibration):
                 continue
-            found = replay(run.steps, calibration, build_estimator(estimator, calibration), look_past)
+            found = replay_log(run.steps, calibration, build_estimator(estimator, calibration), look_past)
         except UserError as error:
             print(f"{summary.id:24} left out: {error}")
             continue
@@ -62,57 +64,77 @@ def _line(name: str, replays: list) -> None:
     print(f"{name:24} {len(plain):6d} {int((plain != ahead).sum()):7d} {plain.mean():7.1f} {ahead.mean():11.1f} {rates[1] / rates[0]:18.4f}x")
 
 
-def measured(arguments: argparse.Namespace) -> None:
-    """Both rules in turn on the pair; times are the steps' own clocks."""
-    from dataclasses import replace
+def rules(estimator: str, look_past: int) -> dict:
+    """`bastion@estimator` by the plain rule and looking past."""
+    built = resolve_method(f"bastion@{estimator}")
+    return {"plain": changed(built, look_past=0), "past": changed(built, look_past=look_past)}
 
-    from bastion import decode, load_pair
-    from bastion.decoding import resolve_method
-    from bastion.models.quiet import quieten_libraries
 
-    quieten_libraries()
-    pair = load_pair(arguments.pair, drafter=arguments.drafter)
-    built = resolve_method(f"bastion@{arguments.estimator}")
-    methods = {"plain": replace(built, look_past=0), "past": replace(built, look_past=arguments.look_past)}
-    for method in methods.values():   # kernels are chosen and the device is calibrated before anything counts
-        list(decode(pair, PROMPTS[0], method, max_new_tokens=8, trace=False))
-    tokens, seconds, nodes, ratios = dict.fromkeys(methods, 0), dict.fromkeys(methods, 0.0), {name: [] for name in methods}, []
-    for turn in range(arguments.rounds):
-        for place, prompt in enumerate(PROMPTS):
-            rate = {}
-            for name in sorted(methods, reverse=bool((turn + place) % 2)):
-                steps = [s for s in decode(pair, prompt, methods[name], max_new_tokens=arguments.tokens, trace=False) if s.kind == "decode"]
-                count, spent = sum(len(s.emitted) for s in steps), sum(s.seconds.total for s in steps)
-                tokens[name] += count
-                seconds[name] += spent
-                nodes[name] += [s.nodes for s in steps]
-                rate[name] = count / spent
-            ratios.append(rate["past"] / rate["plain"])
-    print(f"\nMeasured on {pair.device_name}, {pair.dtype_name}: {len(ratios)} decodes each way, in turn")
-    for name in methods:
-        print(f"{name:6} {tokens[name] / seconds[name]:8.2f} tokens/s, {np.mean(nodes[name]):6.1f} nodes a step")
-    print(f"past / plain: median of decodes {median(ratios):.4f}x, of summed times "
-          f"{tokens['past'] / seconds['past'] / (tokens['plain'] / seconds['plain']):.4f}x")
+def replayed(sets: dict[str, list[KnownAnswer]], calibration: Calibration, estimator: str, look_past: int) -> dict[str, dict]:
+    """Tokens accepted per predicted second by both rules, a row a set; the ratio of every prompt among it."""
+    methods = {name: method.calibrated(calibration) for name, method in rules(estimator, look_past).items()}
+    latency, fixed = build_estimator(estimator, calibration), calibration.draft_seconds + calibration.other_seconds
+    print(f"\nReplayed: tokens accepted, times predicted by `{estimator}`")
+    print(f"{'set':10} {'tau plain':>10} {'past':>6} {'nodes plain':>12} {'past':>6} {'speed past / plain':>19}")
+    rows, every = {}, []
+    for name, answers in sets.items():
+        totals, ratios = {rule: np.zeros(4) for rule in methods}, []
+        for known in answers:
+            rates = {}
+            for rule, method in methods.items():
+                found = replay(method, known)
+                if not len(found.emitted):
+                    continue
+                contexts = len(known.prompt_ids) + np.cumsum(found.emitted) - found.emitted
+                seconds = fixed + np.asarray(latency.seconds(found.nodes, contexts))
+                totals[rule] += found.emitted.sum(), len(found.emitted), found.nodes.sum(), seconds.sum()
+                rates[rule] = found.emitted.sum() / seconds.sum()
+            if rates:
+                ratios.append(rates["past"] / rates["plain"])
+        rows[name] = {rule: {"tau": t[0] / t[1], "nodes": t[2] / t[1], "speed": t[0] / t[3]} for rule, t in totals.items()} | {"ratios": ratios}
+        plain, past = rows[name]["plain"], rows[name]["past"]
+        print(f"{name:10} {plain['tau']:10.3f} {past['tau']:6.3f} {plain['nodes']:12.2f} {past['nodes']:6.2f} {past['speed'] / plain['speed']:18.4f}x")
+        every += ratios
+    print("past / plain, prompt by prompt: " + said(np.array(every)))
+    return rows
+
+
+def said(ratios: np.ndarray) -> str:
+    low, high = interval(ratios)
+    return f"geometric mean {np.exp(np.log(ratios).mean()):.4f}x (95 % {low:.4f} to {high:.4f}, {len(ratios)} prompts)"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path, help="prompt sets to replay and to decode; none: saved runs alone")
     parser.add_argument("--runs", help="folder with saved runs; this machine's own unless given")
     parser.add_argument("--look-past", type=int, default=32, help="nodes looked at behind one that does not pay")
     parser.add_argument("--estimator", default="table", help="what predicts the verify times")
-    parser.add_argument("--rounds", type=int, default=4, help="rounds over the prompts")
-    parser.add_argument("--tokens", type=int, default=64, help="tokens of each decode")
-    parser.add_argument("--pair", default="smollm2-135m", help="preset, or a folder with a target")
-    parser.add_argument("--drafter", help="drafter of a target given by folder")
-    parser.add_argument("--no-decode", action="store_true", help="predictions on saved runs only")
-    arguments = parser.parse_args()
+    parser.add_argument("--calibration", type=Path, help="a calibration file, in place of this device's stored one")
+    parser.add_argument("--limit", type=int, default=20, help="prompts of each set to replay")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens of each replayed answer")
+    parser.add_argument("--speed-prompts", type=int, default=2, help="prompts of each set to decode")
+    parser.add_argument("--speed-tokens", type=int, default=48, help="tokens of each decode")
+    parser.add_argument("--no-replay", action="store_true")
+    parser.add_argument("--no-decode", action="store_true")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    result: dict = {}
     try:
-        predicted(RunStore(Path(arguments.runs)) if arguments.runs else RunStore(), arguments.look_past, arguments.estimator)
-        if not arguments.no_decode:
-            measured(arguments)
+        predicted(RunStore(Path(asked.runs)) if asked.runs else RunStore(), asked.look_past, asked.estimator)
+        if asked.files and not asked.no_replay:
+            sets = known_answers(asked.files, asked.limit, asked.tokens)
+            result["replayed"] = replayed(sets, read_calibration(asked.calibration), asked.estimator, asked.look_past)
+        if asked.files and not asked.no_decode:
+            built = rules(asked.estimator, asked.look_past)
+            rows = measured(("ar", "plain", "past"), asked.files, asked.speed_prompts, asked.speed_tokens, build=lambda name: built.get(name, name))
+            result["measured"] = rows
+            print_speeds(rows, ("plain", "past"))
     except UserError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
+    if asked.json:
+        asked.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -253,7 +253,7 @@ class _Decoding:
             return grow_sampled(marginals, root, self.method.shape(marginals.depth), lambda p: self.draws(torch.from_numpy(p)))
         if self.lookup is None:
             return self.method.grow(marginals, root, context, self.trace)
-        return self.method.grow_with(self.lookup.propose(), marginals, root, context, max(0, self._deepest(context)), self.trace)
+        return self.method.grow_with(self.lookup.propose(marginals), marginals, root, context, max(0, self._deepest(context)), self.trace)
 
     def _accept(self, tree: DraftTree, marginals: DraftMarginals, logits: torch.Tensor) -> tuple[np.ndarray, int]:
         if self.rule.drawn is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
-from math import exp, inf, log, log1p
+from math import inf, log
 
 import numpy as np
 
@@ -17,37 +17,51 @@ from bastion.trees.draft_tree import DraftTree
 from bastion.trees.marginals import DraftMarginals
 from bastion.trees.stopping import take_while_worth
 
-LEAST_REST = 1e-9
+LEAST = 1e-9
 """Share of a node's probability that lookup never takes from the drafter."""
 
 
 @dataclass(eq=False)
 class Graft:
-    """Continuations as a trie. children[i]: {token: (node, probability of the token given node i)}; node 0
-    is the root, and the probabilities below a node add up to 1 at most."""
+    """Continuations as a trie; node 0 is the root.
+
+    children[i]: {token: (node, probability of the token given node i)}, which add up to 1 at most. left[i]: the
+    probability that none of them comes; unclaimed[i]: what the drafter gives to all other tokens there. Without
+    lookup's candidates the drafter's tokens share all of the probability, with them what they leave: each
+    gets left[i] / unclaimed[i] of what the drafter gives it.
+    """
 
     children: list[dict[int, tuple[int, float]]] = field(default_factory=lambda: [{}])
+    left: list[float] = field(default_factory=lambda: [1.0])
+    unclaimed: list[float] = field(default_factory=lambda: [1.0])
 
-    def add(self, tokens: list[int], probabilities: list[float]) -> None:
-        """Lay a continuation into the trie. A token that stands there already keeps its probability; a new
-        one gets its share of what the others at its node leave."""
+    def put(self, node: int, token: int, rate: float, drafted: float = 0.0) -> int:
+        """Lay a token below a node and return its node. rate: its probability given that none of those laid there
+        before it comes; drafted: the drafter's probability of it. One that stands there already is left as it is."""
+        below = self.children[node]
+        if token not in below:
+            below[token] = len(self.children), self.left[node] * rate
+            self.left[node] = max(self.left[node] * (1.0 - rate), LEAST)
+            self.unclaimed[node] = max(self.unclaimed[node] - drafted, LEAST)
+            self.children.append({})
+            self.left.append(1.0)
+            self.unclaimed.append(1.0)
+        return below[token][0]
+
+    def add(self, tokens: list[int], rates: list[float]) -> None:
+        """Lay a continuation of which the drafter knows nothing."""
         node = 0
-        for token, probability in zip(tokens, probabilities, strict=True):
-            below = self.children[node]
-            if token not in below:
-                left = 1.0 - sum(p for _, p in below.values())
-                below[token] = len(self.children), left * probability
-                self.children.append({})
-            node = below[token][0]
+        for token, rate in zip(tokens, rates, strict=True):
+            node = self.put(node, token, rate)
 
 
 def grow_grafted(marginals: DraftMarginals, graft: Graft, root_token: int, budget: Budget, deepest: int,
                  trace: bool = False) -> DraftTree:
     """Add nodes by path probability from both sources until the budget stops.
 
-    Below a node that lookup knows continuations of, the next token has those with their probabilities,
-    and the drafter's marginal with what is left: one distribution, of which best-first growth takes the
-    greatest paths as it does without lookup. deepest: no node lies deeper than this. Raises UserError
+    Below a node that lookup knows continuations of, the next token is one of those with their probabilities,
+    else one of the drafter's others, which share what is left in proportion to their marginals: one
+    distribution, of which best-first growth takes the greatest paths as it does without lookup. deepest: no node lies deeper than this. Raises UserError
     like the budget does.
     """
     pops = _Growth(marginals, graft, deepest).pops()
@@ -122,13 +136,11 @@ class _Growth:
             return
         self._drafted(pop, 0)
         if graft is not None:
-            row = self._row(depth)[0] if depth < len(self.ids) else []
+            ids = self._row(depth)[0] if depth < len(self.ids) else []
             for token, (node, probability) in self.graft.children[graft].items():
                 if probability > 0:
-                    drafted = self._marginal(depth, token)
-                    share = probability + (1.0 - self._looked_up(graft)) * drafted
-                    rank = row.index(token) if drafted else -1
-                    self._push(_Pop(cost - log(share), token, pop.number if pop else 0, depth + 1, rank, node, pop, None))
+                    rank = ids.index(token) if token in ids else -1
+                    self._push(_Pop(cost - log(probability), token, pop.number if pop else 0, depth + 1, rank, node, pop, None))
 
     def _drafted(self, above: _Pop | None, rank: int) -> None:
         """The drafter's proposal of this rank below `above`, or the next that lookup does not have."""
@@ -142,22 +154,14 @@ class _Growth:
             rank += 1
         if rank == len(ids) or costs[rank] == inf:
             return
-        rest = -log1p(-min(self._looked_up(graft), 1.0 - LEAST_REST)) if known else 0.0
-        cost = (above.cost if above else 0.0) + costs[rank] + rest
+        cost = (above.cost if above else 0.0) + costs[rank]
+        if known:   # no path is more probable than the one it goes on from, whatever rounding says
+            cost = max(cost + log(self.graft.unclaimed[graft] / self.graft.left[graft]), above.cost if above else 0.0)
         self._push(_Pop(cost, ids[rank], above.number if above else 0, depth + 1, rank, None, above, rank + 1))
 
     def _push(self, pop: _Pop) -> None:
         self.created += 1
         heappush(self.heap, (pop.cost, self.created, pop))
-
-    def _looked_up(self, graft: int | None) -> float:
-        return 0.0 if graft is None else sum(p for _, p in self.graft.children[graft].values())
-
-    def _marginal(self, depth: int, token: int) -> float:
-        if depth >= len(self.ids):
-            return 0.0
-        ids, costs = self._row(depth)
-        return exp(-costs[ids.index(token)]) if token in ids else 0.0
 
     def _row(self, depth: int) -> tuple[list[int], list[float]]:
         if depth not in self.rows:
