@@ -293,6 +293,20 @@ def test_compare_shows_and_writes_rows(capsys, tiny, tmp_path):
     assert lines[3].startswith("ar ") and lines[3].endswith("2 of 2") and lines[6].startswith("bastion ")
 
 
+def test_compare_names_a_method_that_this_pair_cannot_run_and_writes_markdown(capsys, tiny, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"prompt": name}) + "\n")
+    arguments = ["compare", "--prompts", str(tmp_path / "one.jsonl"), "--prompts", str(tmp_path / "two.jsonl"), "--methods", "ar,eagle3:4,ngram:4",
+                 "--max-new-tokens", "6", "--repeats", "2", "--markdown", str(tmp_path / "table.md"), *tiny]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "eagle3:4 was not measured: The method eagle3:4 needs an EAGLE-3 head" in out and "mean of 2" in out
+    rows = (tmp_path / "table.md").read_text().splitlines()
+    assert [row.split(" | ")[0] for row in rows[2:]] == ["| `ar`", "| `eagle3:4`", "| `ngram:4`"]
+    assert "not measured: " in rows[3] and rows[4].endswith("2 of 2 |") and rows[2].split(" | ")[1:4] == ["1.00", "1.00", "1.00x"]
+    assert "there is no folder" in refusal(capsys, *arguments[:-len(tiny)], "--markdown", "no/such/x.md", *tiny)
+
+
 def test_calibrate_prints_both_errors_and_where_the_peaks_come_from(capsys, tiny):
     got = json_of(capsys, "calibrate", "--quick", *tiny)
     assert got["peaks_source"] == "measured" and got["peaks"]["flops_per_second"] > 0

@@ -9,6 +9,7 @@ import click
 
 from bastion.cli.options import PairOptions, json_option, pair_options, sampling_options
 from bastion.cli.output import ProgressLine, check_json_file, table, write_json
+from bastion.errors import UserError
 
 
 @click.command()
@@ -21,11 +22,12 @@ from bastion.cli.output import ProgressLine, check_json_file, table, write_json
               help="How methods follow each other on a prompt: drawn anew each time, or one further in the list.")
 @click.option("--repeats", type=click.IntRange(min=1, max=100), default=1, show_default=True,
               help="Decode every prompt so often with every method; times are summed.")
+@click.option("--markdown", "markdown_file", metavar="FILE", help="Write one row per method (means over the sets) as a Markdown table to FILE.")
 @sampling_options
 @pair_options
 @json_option
-def compare(prompt_files: tuple[str, ...], limit: int | None, methods: str, order: str, repeats: int, sampling: dict[str, Any],
-            pair_options: PairOptions, json_file: str | None) -> None:
+def compare(prompt_files: tuple[str, ...], limit: int | None, methods: str, order: str, repeats: int, markdown_file: str | None,
+            sampling: dict[str, Any], pair_options: PairOptions, json_file: str | None) -> None:
     """Decode the same prompts with several methods, all of them on one prompt before the next, and compare.
 
     A method that the pair cannot run (no such drafter) is left out before anything is measured, and its row says why.
@@ -35,6 +37,10 @@ def compare(prompt_files: tuple[str, ...], limit: int | None, methods: str, orde
     names = split_methods(methods)
     sets = [read_prompt_set(Path(file), limit) for file in prompt_files]
     check_json_file(json_file)
+    try:
+        check_json_file(markdown_file)
+    except UserError as error:
+        raise UserError(str(error).replace("--json", "--markdown")) from None
     say = ProgressLine()
     try:
         result = _compare(sets, names, order, repeats, sampling, pair_options, say)
@@ -42,6 +48,9 @@ def compare(prompt_files: tuple[str, ...], limit: int | None, methods: str, orde
         say.clear()
     if json_file != "-":
         _print(result)
+    if markdown_file is not None:
+        text = _markdown(result)
+        click.echo(text) if markdown_file == "-" else Path(markdown_file).write_text(text + "\n", encoding="utf-8")
     write_json(result, json_file)
 
 
@@ -87,6 +96,20 @@ def _print(result: dict[str, Any]) -> None:
             gap = difference["top2_gap"]
             click.echo(f"{row['method']} leaves ar on {difference['prompt']} at token {difference['position']}, where the target's "
                        f"top-2 logit gap is {'unknown' if gap is None else f'{gap:.2g}'}")
+
+
+def _markdown(result: dict[str, Any]) -> str:
+    """One row per method; a method that could not run is a row that says why."""
+    from bastion.figures import numbers
+
+    means = {row["method"]: row for row in result["means"] or result["rows"]}
+    lines = ["| method | tau | nodes a step | speed, plain decoding = 1 | same ids as `ar` |", "| --- | --- | --- | --- | --- |"]
+    for method, why in {row["method"]: row["refused"] for row in result["rows"]}.items():
+        row = means.get(method)
+        cells = [f"not measured: {why}", "", "", ""] if why is not None or row is None else [
+            numbers.significant(row["tau"]), numbers.significant(row["nodes_mean"]), numbers.ratio(row["speedup"]), _same(row)]
+        lines.append("| " + " | ".join([f"`{method}`", *cells]) + " |")
+    return "\n".join(lines)
 
 
 def _same(row: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ UNHEARD = 0.03
 
 @dataclass(slots=True)
 class HitOdds:
-    """The odds that a looked-up token comes true: a logistic model of four numbers, and a shift learned from this text.
+    """The odds that a looked-up token comes true: a logistic model of five numbers, and a shift learned from this text.
 
     log-odds = start + by_match * log(match) + by_drafter * log-odds(drafter's probability of the token), less for
     another continuation than the best. The numbers were fitted to greedy answers of the default target; a drafter that
