@@ -52,3 +52,54 @@ def default_pair(default_model: Path):
     from bastion import load_pair
 
     return load_pair("smollm2-135m", device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def calibrated(default_pair) -> None:
+    """The default pair's calibration, where every test of the session finds it: measured, but at few points, in seconds."""
+    from bastion.decoding.calibrate import calibrate
+    from bastion.latency import ProbeGrid
+
+    calibrate(default_pair, grid=ProbeGrid((1, 2, 4, 8, 16, 32, 64), (64, 256), 5, 5.0))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium. One for each file: none inherits what another has done to it."""
+    from playwright.sync_api import expect, sync_playwright
+
+    from tests.browser import FLAGS, PATIENCE, find_browser
+
+    expect.set_options(timeout=1e3 * PATIENCE)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def studio(default_model: Path, calibrated, tmp_path_factory):
+    """The app on the default pair, one server for all files: its first decode has loaded the pair for the others.
+
+    A file whose tests need a store, a calibration or an environment of their own has a `server` of its own.
+    """
+    from tests.browser import StudioServer, studio_home
+
+    shared = StudioServer(studio_home(tmp_path_factory.mktemp("studio"), default_model))
+    yield shared
+    shared.kill()
+
+
+@pytest.fixture(scope="module")
+def server(studio):
+    return studio
+
+
+@pytest.fixture
+def screen(browser, server):
+    """A tab of its own for each test."""
+    from tests.browser import Screen
+
+    opened = Screen(browser, server)
+    yield opened
+    opened.context.close()

@@ -46,7 +46,8 @@ def test_every_bound_number_is_known_here():
 @pytest.mark.parametrize("page", PAGES.values())
 def test_a_number_that_no_field_can_hold_leaves_the_default(jobs, page, value):
     fields = [name for name in FIELDS if PAGES[name.partition("-")[0]] == page]
-    usual = {name: app(page).number_input(key=name).value for name in fields}
+    plain = app(page)
+    usual = {name: plain.number_input(key=name).value for name in fields}
     test = app(page, **dict.fromkeys(fields, value))
     shown = {name: test.number_input(key=name).value for name in fields}
     if value == "":

@@ -5,12 +5,11 @@ import re
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from bastion.figures import numbers
 from bastion.records import RunStore
 
-from tests.browser import FLAGS, Screen, StudioServer, find_browser, studio_home
+from tests.browser import Screen
 
 PROMPTS = ['{"id": "count", "prompt": "Count from one to twelve."}', '{"id": "list", "turns": ["Name three fruits.", "Name three more."]}']
 METHODS = ["ar", "dflash", "bastion"]
@@ -18,26 +17,9 @@ TOTAL = 9   # three turns by three methods
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def server(default_model, tmp_path_factory):
-    studio = StudioServer(studio_home(tmp_path_factory.mktemp("studio"), default_model))
+def server(studio):
     (studio.home / "mine.jsonl").write_text("\n".join(PROMPTS) + "\n")
-    yield studio
-    studio.kill()
-
-
-@pytest.fixture
-def screen(browser, server):
-    opened = Screen(browser, server)
-    yield opened
-    opened.context.close()
+    return studio
 
 
 def address(server, **more) -> str:
@@ -47,7 +29,7 @@ def address(server, **more) -> str:
 
 def visit(screen, url: str) -> None:
     screen.page.goto(url)
-    screen.page.get_by_role("button", name="Start", exact=True).wait_for(timeout=240_000)
+    screen.page.get_by_role("button", name="Start", exact=True).wait_for()
 
 
 def rows(server) -> list[dict]:
@@ -71,14 +53,15 @@ def test_a_benchmark_asked_for_by_address_runs_stops_resumes_and_shows_what_its_
     screen.until(lambda: "bench-id=" in page.url)
     bench_id = screen.query()["bench-id"]
     # Progress per cell while it runs; then Stop leaves what is done, and Resume goes on from there.
-    screen.until(lambda: page.get_by_test_id("bench-progress").locator("td").count() == len(METHODS), 400)
+    screen.until(lambda: page.get_by_test_id("bench-progress").locator("td").count() == len(METHODS))
     screen.until(lambda: len(rows(server)) >= 2)
-    screen.press("Stop")
+    stop = page.get_by_test_id("stMain").get_by_role("button", name="Stop", exact=True)
+    screen.until(lambda: "Finished" in status(screen) or stop.click(timeout=1000) is None)   # it may be over before
     screen.until(lambda: status(screen).startswith("Stopped after") or status(screen).startswith("Finished"))
     before = rows(server)
     if len(before) < TOTAL:
         screen.press("Resume")
-    screen.until(lambda: f"Finished: {TOTAL} of {TOTAL} decodes" in status(screen), 400)
+    screen.until(lambda: f"Finished: {TOTAL} of {TOTAL} decodes" in status(screen))
     after = rows(server)
     assert after[:len(before)] == before and len({(r["prompt"], r["turn"], r["method"]) for r in after}) == TOTAL
 

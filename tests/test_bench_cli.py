@@ -17,15 +17,17 @@ from bastion.records.benchmark_store import RESULTS, BenchmarkStore
 from tests.browser import studio_home
 
 ROOT = Path(__file__).resolve().parents[1]
-ASKED = ["--sets", "ours", "--methods", "ar,dflash,ddtree:16,bastion", "--limit", "4", "--max-new-tokens", "16", "--device", "cpu",
+ASKED = ["--sets", "ours", "--methods", "ar,dflash,ddtree:16,bastion", "--limit", "4", "--max-new-tokens", "8", "--device", "cpu",
          "--dtype", "float32"]
 TOTAL = 20   # three prompts of one turn and one of two, by four methods
 
 
 def start(home: Path, *more: str) -> subprocess.Popen:
     environment = {**os.environ, "BASTION_HOME": str(home)}
+    # Where the tests themselves were started with Ctrl-C ignored, as a shell starts what runs beside it, the command must not be.
     return subprocess.Popen([sys.executable, "-m", "bastion", "bench", *ASKED, *more], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def results(home: Path) -> bytes:
@@ -45,7 +47,7 @@ def until_lines(home: Path, process: subprocess.Popen, count: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def homes(default_model, tmp_path_factory):
+def homes(default_model, calibrated, tmp_path_factory):
     return [studio_home(tmp_path_factory.mktemp(name), default_model) for name in ("disturbed", "undisturbed")]
 
 
@@ -162,7 +164,7 @@ def test_runs_that_are_kept_are_the_rows_decodes(homes, default_pair, monkeypatc
     monkeypatch.setattr("bastion.cli.pairs.load", lambda *_: default_pair)
     file = tmp_path / "one.jsonl"
     file.write_text('{"prompt": "Count from one to ten."}\n')
-    asked = ["bench", "--sets", str(file), "--methods", "ar,dflash", "--temperatures", "1", "--max-new-tokens", "12", "--seed", "5"]
+    asked = ["bench", "--sets", str(file), "--methods", "ar,dflash", "--temperatures", "1", "--max-new-tokens", "8", "--seed", "5"]
     assert main([*asked, "--keep-runs", "--json", str(tmp_path / "kept.json")]) == 0
     kept = json.loads((tmp_path / "kept.json").read_text())
     benchmark = BenchmarkStore().open(kept["id"])

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from playwright.sync_api import sync_playwright
 
-from tests.browser import FLAGS, Screen, StudioServer, find_browser
+from tests.browser import Screen, StudioServer
 
 
 @pytest.fixture(scope="module")
@@ -19,15 +18,13 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def screen(server):
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
-        opened = Screen(chromium, server)
-        opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        opened.page.goto(f"{server.url}/?choice=mine")
-        opened.page.locator(".js-plotly-plot svg.main-svg").first.wait_for()
-        yield opened
-        chromium.close()
+def screen(browser, server):
+    opened = Screen(browser, server)
+    opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    opened.page.goto(f"{server.url}/?choice=mine")
+    opened.page.locator(".js-plotly-plot svg.main-svg").first.wait_for()
+    yield opened
+    opened.context.close()
 
 
 def downloaded(screen, act) -> tuple[str, bytes]:

@@ -8,13 +8,12 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pandas as pd
 import pytest
-from playwright.sync_api import sync_playwright
 
 from bastion.figures import numbers
 from bastion.records import RunStore
 from bastion.records.races import RaceStore
 
-from tests.browser import FLAGS, Screen, StudioServer, find_browser, studio_home
+from tests.browser import PATIENCE, Screen
 
 METHODS = ("ar", "dflash", "ddtree:8", "bastion")
 TOKENS, REPEATS = 24, 2
@@ -30,33 +29,11 @@ LIVE = """() => {
 PROMPT = "A farmer has 17 sheep and buys 5 more. How many sheep are there now?"
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def server(default_model, tmp_path_factory):
-    studio = StudioServer(studio_home(tmp_path_factory.mktemp("studio"), default_model))
-    yield studio
-    studio.kill()
-
-
-@pytest.fixture
-def screen(browser, server):
-    opened = Screen(browser, server)
-    yield opened
-    opened.context.close()
-
-
 def open_compare(screen, **query):
     """By the way a person takes, from the first page: a deep link asks the server for files that are not there."""
     screen.page.goto(screen.server.url)
     screen.page.get_by_test_id("stSidebarNav").get_by_role("link", name="Compare").click()
-    screen.page.get_by_role("combobox", name="Methods").wait_for(timeout=240_000)
+    screen.page.get_by_role("combobox", name="Methods").wait_for()
 
 
 def address(screen) -> dict[str, list[str]]:
@@ -64,9 +41,7 @@ def address(screen) -> dict[str, list[str]]:
 
 
 def fill(screen, label: str, value: int):
-    field = screen.page.get_by_label(label, exact=True)
-    field.fill(str(value))
-    field.press("Enter")
+    screen.write(screen.page.get_by_label(label, exact=True), str(value))
 
 
 def cell(screen, lane: str, field: str) -> list[str]:
@@ -82,16 +57,18 @@ def spread(values) -> tuple[float, float, float]:
 def test_a_race_is_run_replayed_and_its_table_says_what_the_records_say(screen):
     open_compare(screen)
     page = screen.page
-    page.get_by_role("textbox", name="Prompt").fill(PROMPT)
+    screen.write(screen.prompt(), PROMPT, "Control+Enter")
     page.get_by_test_id("stMain").get_by_label("Clear all").click()
     box = page.get_by_role("combobox", name="Methods")
-    for method in METHODS:
+    for place, method in enumerate(METHODS):
+        screen.settle()
         box.fill(method)
         page.get_by_role("option", name=method, exact=True).click()
+        screen.until(lambda place=place: address(screen).get("race-methods") == list(METHODS[:place + 1]))
     box.press("Escape")
     fill(screen, "Repeats", REPEATS)
     fill(screen, "New tokens, at most", TOKENS)
-    screen.until(lambda: address(screen).get("race-tokens") == [str(TOKENS)] and address(screen).get("race-methods") == list(METHODS), 60)
+    screen.until(lambda: address(screen).get("race-tokens") == [str(TOKENS)] and address(screen).get("race-methods") == list(METHODS))
     screen.press("Start")
     screen.until(lambda: "race-id" in address(screen))
     race_id = address(screen)["race-id"][0]
@@ -107,7 +84,7 @@ def test_a_race_is_run_replayed_and_its_table_says_what_the_records_say(screen):
             charts.add((place["top"], place["height"], place["rows"], place["ticks"]))
         return words.startswith("Done")
 
-    screen.until(over, 900)
+    screen.until(over, 3 * PATIENCE)
     assert len(seen) >= 4 and len({(top, height, rows) for top, height, rows, _ in charts}) == 1, (seen, charts)
     assert {rows for _, _, rows, _ in charts} == {len(METHODS)} and len({ticks for *_, ticks in charts}) <= 2   # an axis may grow once
 
@@ -188,7 +165,7 @@ def test_a_race_is_run_replayed_and_its_table_says_what_the_records_say(screen):
         assert lane.get_by_test_id("race-token").count() == tokens
     screen.part("race-restart").click()
     screen.part("race-play").click()
-    screen.until(lambda: float(screen.part("race").get_attribute("data-time")) > 100, 30)
+    screen.until(lambda: float(screen.part("race").get_attribute("data-time")) > 100)
     assert not screen.errors
 
     # a run of the race opens in Explore, with plain decoding of its repeat as the yardstick
@@ -222,12 +199,12 @@ def test_a_race_is_run_replayed_and_its_table_says_what_the_records_say(screen):
 
 def test_stop_ends_a_race_within_a_step_and_shows_what_it_has(screen):
     open_compare(screen)
-    screen.page.get_by_role("textbox", name="Prompt").fill("Tell a long story about a mountain village.")
+    screen.write(screen.prompt(), "Tell a long story about a mountain village.", "Control+Enter")
     fill(screen, "New tokens, at most", 200)
     screen.press("Start")
     status = screen.page.locator(".st-key-race-status")
     screen.until(lambda: "tokens" in status.inner_text())
     screen.press("Stop")
-    screen.until(lambda: status.inner_text().startswith("Stopped. "), 60)
+    screen.until(lambda: status.inner_text().startswith("Stopped. "))
     assert "of 12 decodes are done." in status.inner_text()
     assert screen.page.get_by_role("button", name="Decode the rest").is_visible() and not screen.errors

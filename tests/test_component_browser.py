@@ -5,11 +5,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from bastion.figures import numbers, tree_component
 from bastion.figures.tree_payload import run_payload, step_payload
-from tests.browser import FLAGS, find_browser
 from tests.component_page import page_of
 from tests.number_cases import CASES
 from tests.synthetic_runs import make_run
@@ -26,14 +25,6 @@ def payload(run, **options):
 
 def part_of(whole, start, end, live):
     return {**whole, "steps": whole["steps"][start:end], "start": start, "live": live}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

@@ -1,14 +1,15 @@
 """The exported file in Chromium, from the disk: it steps, shows what the record says, and asks nobody for anything."""
 
 import re
+import time
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from bastion.figures import numbers
 from bastion.figures.html_export import run_html
 from bastion.records import RunStore
-from tests.browser import FLAGS, find_browser
+from tests.browser import PATIENCE
 from tests.synthetic_runs import decode, make_info, make_run, text_of
 
 MARKUP = '"><img src="http://x.invalid/a.png" onerror="alert(1)"><script>alert(2)</script><style>@import "http://x.invalid/b.css"</style>'
@@ -26,14 +27,6 @@ def run(tmp_path_factory):
         writer.append(record)
     writer.finish("stop")
     return store.open("shared")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 class Opened:
@@ -130,7 +123,9 @@ def test_what_slips_in_later_is_not_run_either(browser, file):
       const script = document.createElement("script"); script.textContent = "window.ran = true"; document.body.append(script);
       const image = document.createElement("img"); image.src = "http://x.invalid/c.png"; document.body.append(image); image.remove();
     }""")
-    opened.page.wait_for_timeout(100)
+    end = time.monotonic() + PATIENCE
+    while (len(opened.said) < 2 or not blocked) and time.monotonic() < end:
+        opened.page.wait_for_timeout(50)
     assert opened.page.evaluate("window.ran") is None
     assert all("Content Security Policy" in words for words in opened.said) and len(opened.said) == 2
     assert blocked == [("http://x.invalid/c.png", "csp")]

@@ -5,12 +5,11 @@ import math
 from statistics import median
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from bastion.figures import numbers
 from bastion.latency import Calibration
 from bastion.records import RunStore
-from tests.browser import FLAGS, Screen, StudioServer, find_browser
+from tests.browser import Screen, StudioServer
 
 NEVER, FIRST = "never within the {} nodes probed", "compute from the first node"
 
@@ -24,24 +23,9 @@ def server(default_model, tmp_path_factory):
     studio.kill()
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def screen(browser, server):
-    opened = Screen(browser, server)
-    yield opened
-    opened.context.close()
-
-
 def visit(screen, address: str = "") -> None:
     screen.page.goto(address or f"{screen.server.url}/latency")
-    screen.page.get_by_role("heading", name="Latency", exact=True).wait_for(timeout=240_000)
+    screen.page.get_by_role("heading", name="Latency", exact=True).wait_for()
 
 
 def shown(screen, name: str) -> str:
@@ -119,7 +103,7 @@ def test_a_calibration_from_the_page_its_numbers_its_drift_and_a_stop(screen, br
 
     # a real run appears in the drift, with its ratio, and carries the calibration
     screen.page.get_by_test_id("stSidebarNav").get_by_role("link", name="Explore").click()
-    screen.page.get_by_role("combobox", name="Method").wait_for(timeout=240_000)
+    screen.page.get_by_role("combobox", name="Method").wait_for()
     screen.choose("bastion", 12)
     run_id = screen.decode("Name three colours.")
     screen.until(lambda: screen.status().startswith("Done"))
@@ -136,7 +120,7 @@ def test_a_calibration_from_the_page_its_numbers_its_drift_and_a_stop(screen, br
     screen.press("Recalibrate")
     screen.until(lambda: "Timing verification" in shown(screen, "work"))
     screen.press("Stop")
-    screen.until(lambda: "Stopped; nothing stored has changed." in shown(screen, "work"), 60)
+    screen.until(lambda: "Stopped; nothing stored has changed." in shown(screen, "work"))
     assert files(server) == {name: saved}
 
     # the link shows the same view in another browser

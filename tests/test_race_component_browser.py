@@ -3,7 +3,7 @@
 import bisect
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from bastion.analysis.race import race_table
 from bastion.analysis.race_lanes import lanes_of
@@ -12,7 +12,6 @@ from bastion.figures.race_payload import race_payload
 from bastion.figures.race_table import race_html
 from bastion.step import StepSeconds
 
-from tests.browser import FLAGS, find_browser
 from tests.component_page import page_of
 from tests.race_runs import chain_run, tree_run
 
@@ -43,14 +42,6 @@ def ends(run, prefill=False):
 
 def steps_at(run, time, prefill=False):
     return bisect.bisect_right(ends(run, prefill), time)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

@@ -1,33 +1,21 @@
 """Runs end to end: runs of the real default pair, found, named, deleted, brought back, carried away and opened."""
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from bastion.records import RunStore
-from tests.browser import FLAGS, Screen, StudioServer, find_browser, studio_home
+from tests.browser import Screen, StudioServer, studio_home
+from tests.recorded import record
 
 PROMPT = "A farmer has 17 sheep and buys 5 more. How many sheep are there now?"
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def server(browser, default_model, tmp_path_factory):
-    """A server with two runs that were decoded on its page."""
-    studio = StudioServer(studio_home(tmp_path_factory.mktemp("studio"), default_model))
-    screen = Screen(browser, studio)
-    screen.open()
+def server(default_model, default_pair, tmp_path_factory):
+    """A server with two runs of the default pair."""
+    home = studio_home(tmp_path_factory.mktemp("studio"), default_model)
     for tokens in (24, 12):
-        screen.choose("ddtree:N", tokens)
-        screen.decode(PROMPT)
-        screen.until(lambda: screen.status().startswith("Done") and store(screen).open(screen.run_id()).info["yardstick"] is not None)
-    screen.context.close()
+        record(RunStore(home / "runs"), default_pair, PROMPT, "ddtree:16", tokens)
+    studio = StudioServer(home)
     yield studio
     studio.kill()
 
@@ -36,7 +24,7 @@ def server(browser, default_model, tmp_path_factory):
 def screen(browser, server):
     opened = Screen(browser, server, width=1900)   # wide enough for every column: those out of sight are not in the page
     opened.page.goto(f"{server.url}/runs")
-    opened.page.get_by_role("heading", name="Runs", exact=True).wait_for(timeout=120_000)
+    opened.page.get_by_role("heading", name="Runs", exact=True).wait_for()
     opened.until(lambda: len(rows(opened)) == 2 and all(row["tokens"] and "note" in row for row in rows(opened)))
     yield opened
     assert opened.page.get_by_test_id("stException").count() == 0
@@ -61,11 +49,12 @@ def rows(screen) -> list[dict[str, str]]:
 
 
 def select(screen, *places: int) -> None:
-    box = screen.page.get_by_test_id("stDataFrame").bounding_box()
-    for place in places:
+    actions = screen.page.locator(".st-key-runs-actions")
+    for count, place in enumerate(places, start=1):
+        screen.settle()
+        box = screen.page.get_by_test_id("stDataFrame").bounding_box()
         screen.page.mouse.click(box["x"] + 16, box["y"] + 38 + 35 * place + 17)
-    said = f"{len(places)} of "
-    screen.until(lambda: said in screen.page.locator(".st-key-runs-actions").inner_text())
+        screen.until(lambda count=count: f"{count} of " in actions.inner_text())
 
 
 def caption(screen) -> str:
@@ -93,9 +82,7 @@ def test_the_table_says_what_the_records_say(screen):
 def test_search_and_filters_stay_in_the_address_and_over_pages(screen):
     longer = max(store(screen).list(), key=lambda run: run.tokens)
     store(screen).note(longer.id, "the longer one")
-    field = screen.page.get_by_role("textbox", name="Search")
-    field.fill("LONGER")
-    field.press("Enter")
+    screen.write(screen.page.get_by_role("textbox", name="Search"), "LONGER")
     screen.until(lambda: [row["tokens"] for row in rows(screen)] == [str(longer.tokens)] and screen.query() == {"runs-search": "LONGER"})
     screen.page.get_by_test_id("stSidebarNav").get_by_role("link", name="Terms").click()
     screen.page.get_by_role("heading", name="Terms").wait_for()
@@ -178,12 +165,12 @@ def test_selected_runs_go_to_the_other_pages(screen):
     main = screen.page.get_by_test_id("stMain")
     select_on_runs(screen, 0, 1)
     screen.press("Surrogate")
-    screen.page.get_by_role("heading", name="Surrogate", exact=True, level=1).wait_for(timeout=120_000)
+    screen.page.get_by_role("heading", name="Surrogate", exact=True, level=1).wait_for()
     screen.until(lambda: all(run_id[-6:] in main.inner_text() for run_id in ids))
     select_on_runs(screen, 0, 1)
     screen.press("Compare")
     screen.until(lambda: "/compare?" in screen.page.url and all(f"race-runs={run_id}" in screen.page.url for run_id in ids))
-    screen.page.get_by_role("heading", name="Compare", exact=True, level=1).wait_for(timeout=120_000)
+    screen.page.get_by_role("heading", name="Compare", exact=True, level=1).wait_for()
 
 
 def select_on_runs(screen, *places: int) -> None:

@@ -7,14 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from playwright.sync_api import sync_playwright
 from scipy import stats
 
-from bastion import decode
-from bastion.cli.pairs import run_info
 from bastion.records import RunStore
 
-from tests.browser import FLAGS, Screen, StudioServer, find_browser, studio_home
+from tests.browser import StudioServer, studio_home
+from tests.recorded import record
 
 PROMPTS = ("A farmer has 17 sheep and buys 5 more. How many sheep are there now?", "Write the days of the week.", "Why is the sky blue?")
 BINS = 15
@@ -26,28 +24,10 @@ def server(default_model, default_pair, tmp_path_factory):
     store = RunStore(home / "runs")
     for place, prompt in enumerate(PROMPTS):
         for method in ("ddtree:9", "dflash") if place == 0 else ("ddtree:9",):
-            sampling = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 28, "seed": 0, "stop_token_ids": [2]}
-            ids = default_pair.tokenizer.encode_prompt(prompt)
-            writer = store.create(
-                {**run_info(default_pair, prompt, ids, method, sampling), "prompt_set": "test"},
-                text_of=default_pair.tokenizer.token_texts,
-                decode=default_pair.tokenizer.decode,
-            )
-            for step in decode(default_pair, ids, method=method, trace=True, **sampling):
-                writer.append(step)
-            writer.finish()
+            record(store, default_pair, prompt, method, 28, prompt_set="test")
     studio = StudioServer(home)
     yield studio
     studio.kill()
-
-
-@pytest.fixture(scope="module")
-def screen(server):
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
-        opened = Screen(chromium, server)
-        yield opened
-        chromium.close()
 
 
 def records(server):
@@ -81,7 +61,7 @@ def calibration_error(confidence: np.ndarray, agreed: np.ndarray) -> float:
 def test_the_numbers_are_those_of_the_records_and_a_row_opens_its_step(screen, server):
     page, counted = screen.page, records(server)
     page.goto(f"{server.url}/surrogate")
-    screen.part("stMetric").first.wait_for(timeout=240_000)
+    screen.part("stMetric").first.wait_for()
     screen.errors.clear()  # Streamlit looks for its own addresses beneath that of the page first, and the console says so
     screen.until(lambda: page.locator(".st-key-chart-surrogate-before-after .js-plotly-plot").count() == 1)
 

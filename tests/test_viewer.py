@@ -10,10 +10,9 @@ import sys
 from importlib import metadata
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from bastion.records import RunStore
-from tests.browser import FLAGS, ROOT, Screen, StudioServer, find_browser
+from tests.browser import ROOT, StudioServer
 from tests.synthetic_runs import decode, make_info, make_run, text_of
 from tests.test_latency_catalogue import made
 from tests.test_layers import TORCH_LAYERS, imports, layer_of, packages_of, sources
@@ -125,23 +124,18 @@ class ViewerServer(StudioServer):
 
 
 @pytest.fixture(scope="module")
-def viewed(environment, recorded_elsewhere, tmp_path_factory):
+def server(environment, recorded_elsewhere, tmp_path_factory):
     """A server in the viewer's environment whose store holds the run that its own command line imported."""
     home = tmp_path_factory.mktemp("home")
     done = subprocess.run([environment, "-m", "bastion", "runs", "import", str(recorded_elsewhere)], cwd=ROOT,
                           env={"BASTION_HOME": str(home), "PATH": ""}, capture_output=True, text=True)
     assert done.returncode == 0 and "was added" in done.stdout, done.stderr
-    server = ViewerServer(home, environment)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
-        yield server, browser
-        browser.close()
-    server.kill()
+    studio = ViewerServer(home, environment)
+    yield studio
+    studio.kill()
 
 
-def test_a_run_from_a_gpu_machine_opens_in_explore(viewed):
-    server, browser = viewed
-    screen = Screen(browser, server)
+def test_a_run_from_a_gpu_machine_opens_in_explore(screen, server):
     run = RunStore(server.runs()).open("20260101-120000-h20000")
     screen.page.goto(f"{server.url}/?run={run.id}&step=5")
     screen.until(lambda: screen.page.locator("[data-testid=tree-node]").count() >= run.steps[5].nodes)
@@ -153,31 +147,24 @@ def test_a_run_from_a_gpu_machine_opens_in_explore(viewed):
     screen.until(lambda: f"{speedup:.3g}"[:4] in screen.part("speed-title").inner_text())
     assert screen.page.get_by_test_id("stAlert").count() == 1 and MISSING in screen.page.get_by_test_id("stAlert").inner_text()
     assert screen.page.get_by_role("button", name="Decode").is_disabled() and not screen.errors
-    screen.context.close()
 
 
 @pytest.mark.parametrize("address, said", [("surrogate?surrogate-runs=20260101-120000-h20000", "h20000"), ("latency", "carried by 1 saved run, not stored on this machine")])
-def test_surrogate_and_latency_work_on_the_same_run(viewed, address, said):
-    server, browser = viewed
-    screen = Screen(browser, server)
+def test_surrogate_and_latency_work_on_the_same_run(screen, server, address, said):
     screen.page.goto(f"{server.url}/{address}")
     main = screen.page.get_by_test_id("stMain")
     screen.until(lambda: screen.page.locator(".js-plotly-plot .main-svg").count() >= 2)
-    screen.until(lambda: said in main.inner_text(), 60)
+    screen.until(lambda: said in main.inner_text())
     assert main.get_by_test_id("stException").count() == 0
-    screen.context.close()
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_page_opens_and_says_in_one_line_what_needs_an_engine(viewed, page):
-    server, browser = viewed
-    screen = Screen(browser, server)
+def test_every_page_opens_and_says_in_one_line_what_needs_an_engine(screen, server, page):
     screen.page.goto(f"{server.url}/{page if page != 'explore' else ''}")
     main = screen.page.get_by_test_id("stMain")
     screen.until(lambda: screen.page.get_by_test_id("stStatusWidget").count() == 0 and len(main.inner_text()) > 40)
-    screen.until(lambda: (MISSING in main.inner_text()) == (page in NEED_ENGINE), 60)
+    screen.until(lambda: (MISSING in main.inner_text()) == (page in NEED_ENGINE))
     assert main.get_by_test_id("stException").count() == 0
     said = [alert for alert in main.get_by_test_id("stAlert").all_inner_texts() if MISSING in alert]
     assert len(said) == (page in NEED_ENGINE) and all("\n" not in alert for alert in said)
     assert "Traceback" not in server.log.read_text()
-    screen.context.close()
