@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -94,6 +95,20 @@ class StudioServer:
 
     def runs(self) -> Path:
         return self.home / "runs"
+
+
+@contextmanager
+def bare_page(browser, width: int, height: int):
+    """A tab without a server, for a component alone; whatever its console or a fault said fails the test."""
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.set_default_timeout(1e3 * PATIENCE)
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    yield page
+    assert faults == []
+    assert page.evaluate("window.alerts") in (0, None)
+    page.close()
 
 
 class Reruns:

@@ -56,8 +56,9 @@ def test_a_benchmark_asked_for_by_address_runs_stops_resumes_and_shows_what_its_
     screen.until(lambda: page.get_by_test_id("bench-progress").locator("td").count() == len(METHODS))
     screen.until(lambda: len(rows(server)) >= 2)
     stop = page.get_by_test_id("stMain").get_by_role("button", name="Stop", exact=True)
-    screen.until(lambda: "Finished" in status(screen) or stop.click(timeout=1000) is None)   # it may be over before
-    screen.until(lambda: status(screen).startswith("Stopped after") or status(screen).startswith("Finished"))
+    ended = page.locator(".st-key-bench-status").filter(has_text=re.compile("Stopped after|Finished"))
+    stop.or_(ended).first.wait_for()
+    screen.until(lambda: ended.count() == 1 or stop.click(timeout=5000))   # it may be over before the click
     before = rows(server)
     if len(before) < TOTAL:
         screen.press("Resume")

@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from bastion.figures import numbers, tree_component
 from bastion.figures.tree_payload import run_payload, step_payload
+from tests.browser import bare_page
 from tests.component_page import page_of
 from tests.number_cases import CASES
 from tests.synthetic_runs import make_run
@@ -29,14 +30,8 @@ def part_of(whole, start, end, live):
 
 @pytest.fixture
 def page(browser):
-    page = browser.new_page(viewport={"width": 1200, "height": 1300})
-    faults = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: message.type == "error" and faults.append(message.text))
-    yield page
-    assert faults == []
-    assert page.evaluate("window.alerts") in (0, None)
-    page.close()
+    with bare_page(browser, 1200, 1300) as page:
+        yield page
 
 
 def mount(page: Page, data, theme="light"):

@@ -35,6 +35,7 @@ class Opened:
     def __init__(self, browser, path, anchor="", **options) -> None:
         self.context = browser.new_context(viewport={"width": 1200, "height": 1000}, **options)
         self.page = self.context.new_page()
+        self.page.set_default_timeout(1e3 * PATIENCE)
         self.requests, self.said = [], []
         self.context.on("request", lambda request: self.requests.append(request.url))
         self.page.on("console", lambda message: self.said.append(message.text))

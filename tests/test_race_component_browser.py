@@ -12,6 +12,7 @@ from bastion.figures.race_payload import race_payload
 from bastion.figures.race_table import race_html
 from bastion.step import StepSeconds
 
+from tests.browser import PATIENCE, bare_page
 from tests.component_page import page_of
 from tests.race_runs import chain_run, tree_run
 
@@ -46,14 +47,9 @@ def steps_at(run, time, prefill=False):
 
 @pytest.fixture
 def page(browser):
-    page = browser.new_page(viewport={"width": 1200, "height": 900})
-    faults = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: message.type == "error" and faults.append(message.text))
-    page.clock.install()
-    yield page
-    assert faults == [] and page.evaluate("window.alerts") in (0, None)
-    page.close()
+    with bare_page(browser, 1200, 900) as page:
+        page.clock.install()
+        yield page
 
 
 def mount(page: Page, data=DATA, theme="light"):
@@ -291,6 +287,7 @@ def test_lanes_stand_side_by_side_and_stack_when_narrow(page):
 
 def test_where_motion_is_to_be_reduced_it_paints_twice_a_second(browser):
     page = browser.new_page(reduced_motion="reduce", viewport={"width": 1200, "height": 900})
+    page.set_default_timeout(1e3 * PATIENCE)
     page.clock.install()
     mount(page)
     page.get_by_test_id("race-restart").click()
