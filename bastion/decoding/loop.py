@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from bastion.decoding.acceptance import walk
 from bastion.decoding.adaptive import MARGINALS
 from bastion.decoding.clock import StageClock
 from bastion.decoding.methods import NO_MARGINALS, Method, resolve_method
@@ -23,7 +24,7 @@ from bastion.errors import UserError
 from bastion.latency import Calibration, OnlineEstimator
 from bastion.models.pair import Pair
 from bastion.models.target import TargetOutput
-from bastion.models.top_k import best_token, top_k
+from bastion.models.top_k import best_token, choices, top_k
 from bastion.step import StepRecord
 from bastion.trees import BeamCandidates, DraftMarginals, DraftTree, grow_sampled
 
@@ -200,21 +201,22 @@ class _Decoding:
     @torch.inference_mode()
     def step(self, index: int) -> StepRecord:
         target, context, root, clock = self.pair.target, self.cache.length, self.root, self.clock
-        clock.start()
+        clock.start(at_rest=True)
         drafted = self._draft(root, context)
-        clock.lap("draft")
+        clock.lap("draft", at_rest=True)
         tree = self._grow(drafted, root, context)
         marginals = drafted if isinstance(drafted, DraftMarginals) else NO_MARGINALS
         laid_out = target.lay_out(tree, context)
-        clock.lap("build")
+        clock.lap("build", at_rest=True)
         output = target.verify(laid_out, self.cache)
-        clock.lap("verify")
-        accepted, bonus = self._accept(tree, marginals, output.logits)
+        best, gaps = self._choices(output)
+        clock.lap("verify", at_rest=best is not None)
+        accepted, bonus = walk(tree, best.__getitem__) if best is not None else self._accept(tree, marginals, output.logits)
         kept = self._commit(accepted, output)
         self.following = [*tree.token_ids[accepted[1:]].tolist(), bonus]
         emitted = self._emit(self.following)
-        gaps = _top2_gaps(output.logits[kept])[: len(emitted)]
-        clock.lap("commit")
+        gaps = (_top2_gaps(output.logits[kept]) if gaps is None else gaps[accepted])[: len(emitted)]
+        clock.lap("commit", at_rest=True)
         predicted = None if self.latency is None else float(self.latency.seconds(tree.nodes, context))
         record = StepRecord(
             index=index,
@@ -260,6 +262,14 @@ class _Decoding:
             return self.rule.chosen(tree, logits, self.sampling, self.draws)
         rows = target_rows(logits, self.sampling)
         return self.rule.drawn(tree, proposals_of(marginals, logits.shape[-1]), rows, self.draws)
+
+    def _choices(self, output: TargetOutput) -> tuple[list[int] | None, np.ndarray | None]:
+        """The target's choice at every node and its lead over the second, float32 [n], in one copy from the device; (None,
+        None) where nodes are asked one by one: when choices are drawn, and on a CPU, where most are never visited."""
+        if not self.sampling.greedy or output.logits.device.type == "cpu":
+            return None, None
+        ids, bits = (choices(output.logits) if output.choices is None else output.choices).cpu().numpy()
+        return ids.tolist(), bits.view(np.float32)
 
     def _draft(self, root: int, context: int) -> DraftMarginals | BeamCandidates:
         """The drafter's marginals behind `root`, or what it searched for."""

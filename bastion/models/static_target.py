@@ -18,6 +18,7 @@ from bastion.models import static_forward
 from bastion.models.cuda_graphs import Work, Works, graph_maker
 from bastion.models.static_cache import SPARE_ROWS, CacheShape, CacheStore, StaticCache, StorePool, span_of
 from bastion.models.target import Target, TargetOutput
+from bastion.models.top_k import choices
 from bastion.models.windows import windows_of
 from bastion.trees import DraftTree
 
@@ -109,8 +110,9 @@ class StaticTarget(Target):
         key = (laid_out.bucket, span, self._watched)
         if key not in state.works:
             state.works[key] = self._work(cache.store, state, laid_out, span)
-        logits, features = self.works.do(state.works[key])
-        return TargetOutput(logits[: laid_out.nodes], None if features is None else features[:, : laid_out.nodes])
+        logits, best, features = self.works.do(state.works[key])
+        nodes = laid_out.nodes
+        return TargetOutput(logits[:nodes], None if features is None else features[:, :nodes], best[:, :nodes])
 
     def settle(self) -> None:
         self.works.settle()
@@ -118,11 +120,12 @@ class StaticTarget(Target):
     def _work(self, store: CacheStore, state: StoreState, laid_out: LaidOut, span: int) -> Work:
         packed, bucket, watched = laid_out.packed, laid_out.bucket, self._watched
 
-        def run() -> tuple[torch.Tensor, torch.Tensor | None]:
+        def run() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
             layout = static_forward.tree_layout(packed, bucket, store.spare)
-            return static_forward.forward(
+            logits, features = static_forward.forward(
                 self.parts, store, state.angles, layout, span, watched, fused=self._fused(bucket)
             )
+            return logits, choices(logits), features
 
         # without a real node nothing but the spare row is written
         return Work(f"{bucket} nodes over {span} rows", run, lambda: packed[1].zero_())

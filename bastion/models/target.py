@@ -32,6 +32,8 @@ class TargetOutput:
     """[rows, vocab] of the last `rows` tokens, in the model's dtype."""
     features: torch.Tensor | None
     """[1, n, layers * hidden] of all n tokens; None when no layer is watched."""
+    choices: torch.Tensor | None = None
+    """int32 [2, rows], `top_k.choices` of the logits, where they were worked out along the way."""
 
 
 class Target:
