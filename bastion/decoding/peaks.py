@@ -20,8 +20,9 @@ def measure_peaks(device: torch.device, dtype: torch.dtype) -> DevicePeaks:
     """The best of many square matmuls in `dtype`, and of many copies (each byte read and written)."""
     on_cpu = device.type == "cpu"
     side = CPU_SIDE if on_cpu else GPU_SIDE
-    left = torch.ones(side, side, dtype=dtype, device=device)
-    right, product = torch.ones_like(left), torch.empty_like(left)
+    # random numbers: a GPU multiplies equal ones faster than anything that is ever verified
+    left = torch.randn(side, side, device=device).to(dtype)
+    right, product = left.t().contiguous(), torch.empty_like(left)
     matmul = _best_seconds(lambda: torch.mm(left, right, out=product), device)
     size = CPU_BYTES if on_cpu else GPU_BYTES
     source = torch.ones(size // 4, dtype=torch.float32, device=device)
