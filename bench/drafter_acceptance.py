@@ -18,8 +18,9 @@ import torch  # noqa: E402
 from bastion.drafters.dflash_drafter import read_depth_temperatures  # noqa: E402
 from bastion.drafters.training.continuations import batches_by_length, continue_batch  # noqa: E402
 from bastion.drafters.training.evaluate import acceptance  # noqa: E402
+from bastion.drafters.training.kinds import load_drafter  # noqa: E402
 from bastion.drafters.training.prompts import read_prompts  # noqa: E402
-from bastion.drafters.training.run import TrainingJob, load_drafter, load_teacher  # noqa: E402
+from bastion.drafters.training.run import TrainingJob, load_teacher  # noqa: E402
 from bastion.drafters.training.shards import Dialogue  # noqa: E402
 from bastion.models.fetch import fetch_default  # noqa: E402
 from bastion.models.presets import ASSETS  # noqa: E402

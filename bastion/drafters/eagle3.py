@@ -11,17 +11,26 @@ speculators 0.9.0 (`models/eagle3`) compute it. Keys of `state_dict` are those o
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from bastion.drafters.dflash import RMSNorm, rotary_inverse_frequencies, rotate
 from bastion.drafters.eagle3_config import Eagle3Config
-from bastion.models.attention import grouped_attention
+from bastion.models.attention import grouped_attention, trainable_attention
 from bastion.models.cache import KVCache
 
 Masks = dict[int | None, torch.Tensor | None]
 """By window: additive masks [1, 1, n, w] over the newest w keys, None where all is visible."""
+
+
+class Rows(Protocol):
+    """Where the keys and values of earlier rows are: a KVCache, or what training keeps of them."""
+
+    def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take in the rows of a pass; returns all that its queries attend to, [b, key heads, w, head size] each."""
 
 
 class Eagle3Attention(nn.Module):
@@ -39,14 +48,24 @@ class Eagle3Attention(nn.Module):
             self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
         self.qk_norm = config.qk_norm
 
-    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, masks: Masks, cache: KVCache) -> torch.Tensor:
-        split = lambda y: y.unflatten(-1, (-1, self.head_dim))  # noqa: E731
-        q, k, v = split(self.q_proj(x)), split(self.k_proj(x)), split(self.v_proj(x))
+    def keys_values(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What rows x [b, n, width] are attended by: [b, key heads, n, head size] each, keys turned to their positions."""
+        k = self.k_proj(x).unflatten(-1, (-1, self.head_dim))
+        v = self.v_proj(x).unflatten(-1, (-1, self.head_dim))
         if self.qk_norm:
-            q, k = self.q_norm(q), self.k_norm(k)
-        q, k = rotate(q.transpose(1, 2), cos, sin), rotate(k.transpose(1, 2), cos, sin)
-        k, v = cache.update(k, v.transpose(1, 2), self.index)
-        mixed, _ = grouped_attention(self, q, k, v, masks[self.window])
+            k = self.k_norm(k)
+        return rotate(k.transpose(1, 2), cos, sin), v.transpose(1, 2)
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, masks: Masks, cache: Rows) -> torch.Tensor:
+        q = self.q_proj(x).unflatten(-1, (-1, self.head_dim))
+        if self.qk_norm:
+            q = self.q_norm(q)
+        k, v = cache.update(*self.keys_values(x, cos, sin), self.index)
+        q = rotate(q.transpose(1, 2), cos, sin)
+        if self.training:
+            mixed = trainable_attention(q, k, v, masks[self.window])
+        else:
+            mixed, _ = grouped_attention(self, q, k, v, masks[self.window])
         return self.o_proj(mixed.flatten(2))
 
 
@@ -74,13 +93,14 @@ class Eagle3Layer(nn.Module):
             self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.first, self.norm_before_residual = index == 0, config.norm_before_residual
 
-    def forward(self, hidden, embedding, cos, sin, masks: Masks, cache: KVCache) -> torch.Tensor:
-        if self.first:
-            normed = self.hidden_norm(hidden)
-            mixed = torch.cat((self.input_layernorm(embedding), normed), dim=-1)
-            hidden = normed if self.norm_before_residual else hidden
-        else:
-            mixed = self.input_layernorm(hidden)
+    def beside(self, hidden: torch.Tensor, embedding: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of the first layer: what goes into attention, and the residual."""
+        normed = self.hidden_norm(hidden)
+        mixed = torch.cat((self.input_layernorm(embedding), normed), dim=-1)
+        return mixed, normed if self.norm_before_residual else hidden
+
+    def forward(self, hidden, embedding, cos, sin, masks: Masks, cache: Rows) -> torch.Tensor:
+        mixed, hidden = self.beside(hidden, embedding) if self.first else (self.input_layernorm(hidden), hidden)
         hidden = hidden + self.self_attn(mixed, cos, sin, masks, cache)
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
@@ -124,11 +144,7 @@ class Eagle3Model(nn.Module):
         Both matter to layers with a window only. For drafted rows the anchor is the last one with the target's
         features, as speculators trains them: what was drafted since takes nothing from the window.
         """
-        if self.inverse_frequencies.device != positions.device:
-            self.inverse_frequencies = self.inverse_frequencies.to(positions.device)
-        angles = positions[None, None, :, None].float() * self.inverse_frequencies
-        angles = torch.cat((angles, angles), dim=-1)
-        cos, sin = angles.cos().to(hidden.dtype), angles.sin().to(hidden.dtype)
+        cos, sin = self.turns(positions[None], hidden.dtype)
         newest = positions if newest is None else newest
         older = cache.length + len(positions) - len(newest)
         anchors = positions if anchors is None else anchors
@@ -136,6 +152,14 @@ class Eagle3Model(nn.Module):
         for layer in self.layers:
             hidden = layer(hidden, embedding, cos, sin, masks, cache)
         return hidden
+
+    def turns(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rotary cosines and sines [b, 1, n, head size] of positions int64 [b, n]."""
+        if self.inverse_frequencies.device != positions.device:
+            self.inverse_frequencies = self.inverse_frequencies.to(positions.device)
+        angles = positions[:, None, :, None].float() * self.inverse_frequencies
+        angles = torch.cat((angles, angles), dim=-1)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
 
     def carried(self, hidden: torch.Tensor) -> torch.Tensor:
         """What the next position takes in place of features it does not have."""

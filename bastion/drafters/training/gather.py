@@ -79,6 +79,7 @@ def gather(
     goal_tokens: int,
     minutes: float | None = None,
     shard_size: int = 256,
+    layer_ids: tuple[int, ...] = (),
     say: Callable[[str], None] = print,
 ) -> int:
     """Write dialogues into shards until `goal_tokens` answer tokens are there or `minutes` are over; returns their number."""
@@ -93,7 +94,7 @@ def gather(
         tokens += dialogue.answer_length
         late = minutes is not None and time.monotonic() - started > 60 * minutes
         if len(pending) == shard_size or tokens >= goal_tokens or late:
-            write_shard(folder / f"{worker}-{number:04d}.safetensors", pending)
+            write_shard(folder / f"{worker}-{number:04d}.safetensors", pending, layer_ids)
             pending, number = [], number + 1
             rate = tokens / (time.monotonic() - started)
             left = max(0, goal_tokens - tokens) / rate
@@ -101,7 +102,7 @@ def gather(
         if tokens >= goal_tokens or late:
             return tokens
     if pending:  # the source ran dry below the goal
-        write_shard(folder / f"{worker}-{number:04d}.safetensors", pending)
+        write_shard(folder / f"{worker}-{number:04d}.safetensors", pending, layer_ids)
     return tokens
 
 

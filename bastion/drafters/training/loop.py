@@ -1,8 +1,8 @@
-"""The training loop: resumable, timed by one clock, judged on held-out acceptance.
+"""The training loop of every kind of drafter: resumable, timed by one clock, judged on held-out acceptance.
 
 State on disk, in the output folder: `training/state.safetensors` (weights, optimiser moments,
 progress), `log.jsonl` (one object per line: losses and held-out acceptance), and the drafter
-itself in the published layout whenever held-out acceptance was measured.
+itself in the published layout, the best so far by held-out acceptance.
 """
 
 from __future__ import annotations
@@ -16,22 +16,52 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from bastion.drafters.dflash import DFlashDraftModel, save_dflash
-from bastion.drafters.training.batches import Batch, assemble, choose_anchors
-from bastion.drafters.training.evaluate import acceptance
-from bastion.drafters.training.loss import SampledVocabulary, depth_weights, draft_loss
 from bastion.drafters.training.shards import Dialogue, ShardReader
+
+
+JUDGED_BY = 16
+"""Nodes of the trees whose held-out tau decides which weights are kept."""
+
+B = TypeVar("B")
+
+
+class Pupil(Protocol, Generic[B]):
+    """A drafter of some kind as the loop sees it. `module` has float32 weights on the training device."""
+
+    module: torch.nn.Module
+    width: int
+
+    def prepare(self, dialogues: list[Dialogue], seed: int) -> B:
+        """A batch, on the CPU; `seed` decides the anchors. Called from another thread, a step ahead."""
+
+    def positions(self, batch: B) -> int:
+        """Labels in a batch."""
+
+    def loss(self, batch: B, dtype: torch.dtype, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The batch's loss, and the share of right first guesses at each depth, for the log."""
+
+    def acceptance(self, dialogues: list[Dialogue], dtype: torch.dtype, sizes: tuple[int, ...]) -> dict[int, float]:
+        """Held-out tau by tree size; 0 stands for the single path."""
+
+    def save(self, folder: Path) -> None:
+        """Write the drafter in the published layout."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a training run does. Time counts training steps only, over all resumed parts."""
+    """What a training run does. Time counts training steps only, over all resumed parts.
+
+    steps: train so many steps in place of so many minutes; a run then comes out the same however often it was
+    interrupted. patience: stop after so many held-out measurements in a row without a better one.
+    """
 
     minutes: float
+    steps: int | None = None
     dialogues_per_step: int = 16
     anchors_per_dialogue: int = 16
     learning_rate: float = 1e-3
@@ -42,7 +72,12 @@ class Plan:
     seed: int = 0
     evaluate_every: float = 5.0  # minutes
     evaluate_dialogues: int = 24
+    patience: int = 6
     log_every: int = 50
+
+    def done(self, progress: Progress) -> float:
+        """The share of the run that is over, 0..1."""
+        return progress.step / self.steps if self.steps else progress.seconds / (self.minutes * 60)
 
 
 @dataclass
@@ -52,6 +87,8 @@ class Progress:
     positions: int = 0
     dialogues: int = 0
     best: float = 0.0
+    since_best: int = 0
+    dtype: str = ""  # what the run computes in: a resumed run does not choose anew
 
 
 def learning_rate(plan: Plan, done: float) -> float:
@@ -80,7 +117,7 @@ def faster_dtype(device: torch.device, width: int) -> torch.dtype:
 
 
 def endless(reader: ShardReader, held_out: set[int], size: int, rng: random.Random) -> Iterator[list[int]]:
-    """Batches of dialogue numbers, of similar length each; new shards join at the next pass."""
+    """Batches of dialogue numbers, of similar length each; new shards join at the next pass. The order is `rng`'s alone."""
     while True:
         reader.refresh()
         order = [i for i in range(len(reader)) if i not in held_out]
@@ -108,9 +145,9 @@ def state_file(folder: Path) -> Path:
     return folder / "training" / "state.safetensors"
 
 
-def save_state(folder: Path, drafter: DFlashDraftModel, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+def save_state(folder: Path, module: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
     """Write weights and moments; the old state is replaced only by a whole new one."""
-    tensors = {f"weight.{name}": value for name, value in drafter.state_dict().items()}
+    tensors = {f"weight.{name}": value for name, value in module.state_dict().items()}
     for index, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"moment.{index}.{name}": value for name, value in moments.items()}
     path = state_file(folder)
@@ -120,7 +157,7 @@ def save_state(folder: Path, drafter: DFlashDraftModel, optimizer: torch.optim.O
     partial.rename(path)
 
 
-def load_state(folder: Path, drafter: DFlashDraftModel, optimizer: torch.optim.Optimizer) -> Progress:
+def load_state(folder: Path, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
     """Continue where `save_state` left off; a fresh Progress when there is nothing."""
     from safetensors import safe_open
 
@@ -128,7 +165,7 @@ def load_state(folder: Path, drafter: DFlashDraftModel, optimizer: torch.optim.O
     if not path.exists():
         return Progress()
     tensors = load_file(path)
-    drafter.load_state_dict({k.removeprefix("weight."): v for k, v in tensors.items() if k.startswith("weight.")})
+    module.load_state_dict({k.removeprefix("weight."): v for k, v in tensors.items() if k.startswith("weight.")})
     state: dict[int, dict] = {}
     for key, value in tensors.items():
         if key.startswith("moment."):
@@ -140,9 +177,7 @@ def load_state(folder: Path, drafter: DFlashDraftModel, optimizer: torch.optim.O
 
 
 def train(
-    drafter: DFlashDraftModel,
-    embedding: torch.Tensor,
-    head: torch.Tensor,
+    pupil: Pupil,
     reader: ShardReader,
     held_out: list[Dialogue],
     held_out_indices: set[int],
@@ -150,83 +185,94 @@ def train(
     folder: Path,
     say: Callable[[str], None] = print,
 ) -> Progress:
-    """Train in place until `plan.minutes` of training are spent; returns the progress.
+    """Train in place until the plan is done or held-out acceptance has stopped rising; returns the progress.
 
-    drafter: float32 weights on the training device. embedding, head: the target's, [vocab, h],
-    frozen. Interrupting loses at most the steps since the last held-out measurement.
+    The folder then holds the best weights, which need not be the last. Interrupting loses at most the steps since the
+    last held-out measurement.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    device = drafter.fc.weight.device
-    dtype = faster_dtype(device, drafter.config.hidden_size)
+    module = pupil.module
+    device = next(module.parameters()).device
+    optimizer = optimizer_of(module, plan)
+    progress = load_state(folder, module, optimizer)
+    progress.dtype = progress.dtype or str(faster_dtype(device, pupil.width)).removeprefix("torch.")
+    dtype = getattr(torch, progress.dtype)
     compute = torch.autocast(device.type, dtype) if dtype != torch.float32 else nullcontext()
-    decayed = [p for p in drafter.parameters() if p.ndim > 1]
-    others = [p for p in drafter.parameters() if p.ndim <= 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": plan.weight_decay}, {"params": others, "weight_decay": 0.0}],
-        lr=plan.learning_rate, betas=(0.9, 0.98), foreach=True,
-    )
-    progress = load_state(folder, drafter, optimizer)
-    drafter.train()
-    rng = random.Random(plan.seed + progress.step)
-    vocabulary = SampledVocabulary(token_counts(reader, embedding.shape[0]), seed=plan.seed + progress.step)
-    weights = depth_weights(drafter.config.depth, plan.depth_decay)
-    batches = endless(reader, held_out_indices, plan.dialogues_per_step, rng)
-    c = drafter.config
+    module.train()
+    batches = endless(reader, held_out_indices, plan.dialogues_per_step, random.Random(plan.seed))
+    for _ in range(progress.step):  # the order goes on where it stopped
+        next(batches)
 
-    def prepare() -> tuple[Batch, int]:
+    def prepare(step: int):
         dialogues = [reader[i] for i in next(batches)]
-        anchors = [choose_anchors(d, plan.anchors_per_dialogue, rng) for d in dialogues]
-        return assemble(dialogues, anchors, c.block_size, c.mask_token_id), len(dialogues)
+        return pupil.prepare(dialogues, seed_of(plan, step)), len(dialogues)
 
-    say(f"training in {dtype} on {device}: {len(reader):,} dialogues, {reader.answer_tokens:,} answer tokens")
+    say(f"training in {progress.dtype} on {device}: {len(reader):,} dialogues, {reader.answer_tokens:,} answer tokens"
+        + (f", from step {progress.step} on" if progress.step else ""))
     log = (folder / "log.jsonl").open("a", encoding="utf-8")
     losses: list[float] = []
     last_eval = progress.seconds
     with ThreadPoolExecutor(1) as pool:
-        upcoming = pool.submit(prepare)
-        while progress.seconds < plan.minutes * 60:
+        upcoming = pool.submit(prepare, progress.step)
+        while plan.done(progress) < 1 and progress.since_best < plan.patience:
             started = time.monotonic()
             batch, count = upcoming.result()
-            upcoming = pool.submit(prepare)
-            rate = learning_rate(plan, progress.seconds / (plan.minutes * 60))
+            upcoming = pool.submit(prepare, progress.step + 1)
+            rate = learning_rate(plan, plan.done(progress))
             for group in optimizer.param_groups:
                 group["lr"] = rate
             with compute:
-                hidden = drafter(
-                    embedding[batch.block_ids.to(device)].to(dtype), batch.context.to(device, dtype), batch.positions.to(device),
-                    attention_mask=batch.mask.to(device),
-                )
-                hidden = hidden.view(count, -1, c.block_size, c.hidden_size)[:, :, 1:]
-                loss, shares = draft_loss(hidden, batch.labels.to(device), head, vocabulary, weights)
+                loss, shares = pupil.loss(batch, dtype, seed_of(plan, progress.step))
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(drafter.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
             optimizer.step()
             losses.append(loss.item())
             progress.step += 1
-            progress.positions += int((batch.labels >= 0).sum())
+            progress.positions += pupil.positions(batch)
             progress.dialogues += count
             progress.seconds += time.monotonic() - started
             if progress.step % plan.log_every == 0:
-                left = plan.minutes - progress.seconds / 60
                 row = {"step": progress.step, "minutes": round(progress.seconds / 60, 2), "loss": round(sum(losses) / len(losses), 4),
                        "top1": [round(s, 3) for s in shares.tolist()], "lr": rate, "positions": progress.positions,
                        "passes": round(progress.dialogues / max(1, len(reader)), 3)}
                 losses.clear()
                 print(json.dumps(row), file=log, flush=True)
-                speed = progress.positions / progress.seconds
                 say(f"step {row['step']}: loss {row['loss']:.3f}, top-1 {row['top1'][0]:.2f}/{row['top1'][-1]:.2f}, "
-                    f"{speed:,.0f} positions/s, {left:.0f} min left")
-            if progress.seconds - last_eval > plan.evaluate_every * 60 or progress.seconds >= plan.minutes * 60:
+                    f"{progress.positions / progress.seconds:,.0f} positions/s, {100 * plan.done(progress):.0f} % of the run")
+            if progress.seconds - last_eval > plan.evaluate_every * 60 or plan.done(progress) >= 1:
                 last_eval = progress.seconds
-                drafter.eval()
-                tau = acceptance(drafter, embedding, head, held_out[: plan.evaluate_dialogues])
-                drafter.train()
-                progress.best = max(progress.best, tau[16])
+                tau = judge(pupil, held_out[: plan.evaluate_dialogues], dtype, progress, folder)
                 print(json.dumps({"step": progress.step, "minutes": round(progress.seconds / 60, 2), "held_out_tau": tau}), file=log, flush=True)
-                say(f"held out: tau {tau[0]:.3f} on the single path, {tau[16]:.3f} with 16 nodes")
-                save_state(folder, drafter, optimizer, progress)
-                save_dflash(drafter, folder)
+                say(f"held out: tau {tau[0]:.3f} on the single path, {tau[JUDGED_BY]:.3f} with {JUDGED_BY} nodes"
+                    + (", the best so far" if not progress.since_best else f"; the best was {progress.best:.3f}"))
+                save_state(folder, module, optimizer, progress)
     log.close()
-    drafter.eval()
+    if progress.since_best >= plan.patience:
+        say(f"no better than {progress.best:.3f} in {progress.since_best} measurements: stopped")
+    module.eval()
     return progress
+
+
+def judge(pupil: Pupil, held_out: list[Dialogue], dtype: torch.dtype, progress: Progress, folder: Path) -> dict[int, float]:
+    """Held-out tau; the drafter is written when it is the best so far."""
+    pupil.module.eval()
+    tau = pupil.acceptance(held_out, dtype, (0, JUDGED_BY))
+    pupil.module.train()
+    progress.since_best += 1
+    if tau[JUDGED_BY] > progress.best:
+        progress.best, progress.since_best = tau[JUDGED_BY], 0
+        pupil.save(folder)
+    return tau
+
+
+def optimizer_of(module: torch.nn.Module, plan: Plan) -> torch.optim.Optimizer:
+    """AdamW; vectors do not decay."""
+    groups = [{"params": [p for p in module.parameters() if (p.ndim > 1) == decays], "weight_decay": plan.weight_decay * decays}
+              for decays in (True, False)]
+    return torch.optim.AdamW(groups, lr=plan.learning_rate, betas=(0.9, 0.98), foreach=True)
+
+
+def seed_of(plan: Plan, step: int) -> int:
+    """A seed of each step's own, so that a resumed run draws what an undisturbed one would."""
+    return plan.seed * 1_000_003 + step

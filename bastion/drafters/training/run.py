@@ -1,12 +1,12 @@
 """`bastion train`: from a file of prompts to a drafter in the published layout.
 
 Three parts, each resumable on its own: the target answers (shards), the drafter learns (state),
-and what was measured is written beside the weights (growth.json, model card, log).
+and what was measured is written beside the weights (growth.json, model card, log). What differs from
+kind to kind is in `kinds`.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,11 +15,9 @@ from pathlib import Path
 
 import torch
 
-from bastion.drafters.dflash import DFlashConfig, DFlashDraftModel, build_target_layer_ids, save_dflash
-from bastion.drafters.dflash_drafter import GROWTH_FILE
 from bastion.drafters.training.card import write_card
-from bastion.drafters.training.evaluate import acceptance, fit_depth_temperatures
 from bastion.drafters.training.gather import Teacher, answers, gather, reread, self_written
+from bastion.drafters.training.kinds import KINDS, even_layers
 from bastion.drafters.training.loop import Plan, faster_dtype, train
 from bastion.drafters.training.prompts import (
     NearDuplicates,
@@ -31,7 +29,6 @@ from bastion.drafters.training.prompts import (
     read_prompts,
 )
 from bastion.drafters.training.shards import Dialogue, ShardReader
-from bastion.drafters.training.warm_start import config_like, warm_start
 from bastion.errors import UserError
 from bastion.models.attention import register as register_attention
 from bastion.models.device import pick_device
@@ -44,11 +41,17 @@ HELD_OUT_SHARE = 97  # one dialogue in this many is held out, chosen by its ids
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Everything that decides the outcome, but for the device."""
+    """Everything that decides the outcome, but for the device.
+
+    answers: a folder of answers gathered before, in place of gathering any. layers, block_size and mask_token_id are a
+    DFlash drafter's; draft_vocabulary and unroll (steps a head goes on its own outputs) an EAGLE-3 head's.
+    """
 
     target: str
     prompts: tuple[Path, ...]
     out: Path
+    kind: str = "dflash"
+    answers: Path | None = None
     openers: Path | None = None
     avoid: tuple[Path, ...] = ()
     answer_tokens: int = 2_000_000
@@ -59,13 +62,17 @@ class TrainingJob:
     block_size: int = 8
     feature_layers: tuple[int, ...] | None = None
     mask_token_id: int | None = None
+    draft_vocabulary: int = 8192
+    unroll: int = 4
     random_start: bool = False
     held_out_dialogues: int = 60
     plan: Plan = field(default_factory=lambda: Plan(minutes=60))
 
     def check(self) -> TrainingJob:
-        if not self.prompts:
-            raise UserError("Give at least one file of prompts.")
+        if not self.prompts and self.answers is None:
+            raise UserError("Give at least one file of prompts with --prompts, or a folder of gathered answers with --answers.")
+        if self.kind not in KINDS:
+            raise UserError(f"There is no kind of drafter {self.kind!r} to train; choose one of {', '.join(KINDS)}.")
         if self.block_size < 2 or self.layers < 1:
             raise UserError("A drafter needs a block of 2 or more and at least one layer.")
         return self
@@ -78,35 +85,19 @@ def run(job: TrainingJob, device: str = "auto", say: Callable[[str], None] = pri
     torch.manual_seed(job.plan.seed)
     place = pick_device(device)
     teacher = load_teacher(job, place)
-    shards = job.out / "answers"
-    reader = ShardReader(shards)
-    if reader.answer_tokens < job.answer_tokens:
-        say(f"the target answers prompts until {job.answer_tokens:,} answer tokens are there ({reader.answer_tokens:,} so far)")
-        done = {row[6] for row in reader.index}
-        gather(sources(job, teacher, done), shards, "answers", job.answer_tokens - reader.answer_tokens, job.gather_minutes, say=say)
-        reader.refresh()
-    if not len(reader):
-        raise UserError("The prompts gave no answer to learn from; give more prompts.")
+    reader = gathered(job, teacher, say)
     held_indices = held_out_indices(reader)
     held_out = [reader[i] for i in sorted(held_indices)][: job.held_out_dialogues]
 
-    target = teacher.model.float()  # warm start, head and measuring are done in float32
-    embedding, head = target.get_input_embeddings().weight.detach(), target.get_output_embeddings().weight.detach()
-    config = config_like(
-        target.config, job.layers, job.block_size, mask_token(job, teacher.tokenizer, teacher.stop_ids), teacher.layer_ids
-    )
-    drafter = DFlashDraftModel(config).to(place)
-    if not job.random_start:
-        warm_start(drafter, target, reader.ids_of(0)[None].to(place))
-    progress = train(drafter, embedding, head, reader, held_out, held_indices, job.plan, job.out, say)
-
-    say("fitting a temperature per depth on held-out text")
-    temperatures = fit_depth_temperatures(drafter, embedding, head, held_out)
-    tau = acceptance(drafter, embedding, head, held_out, temperatures, sizes=(0, 8, 16, 32))
-    save_dflash(drafter, job.out)
-    (job.out / GROWTH_FILE).write_text(json.dumps({"depth_temperatures": [round(t, 4) for t in temperatures.tolist()]}) + "\n")
+    teacher.model.float()  # warm start, head and measuring are done in float32
+    kind = KINDS[job.kind]
+    pupil = kind.pupil(job, teacher, reader, held_out, say)
+    progress = train(pupil, reader, held_out, held_indices, job.plan, job.out, say)
+    say(f"measuring the best weights on {len(held_out)} held-out dialogues")
+    tau, more = kind.finish(pupil, job.out, held_out, getattr(torch, progress.dtype))
     result = {
         "out": str(job.out),
+        "kind": job.kind,
         "target": job.target,
         "dialogues": len(reader),
         "answer_tokens": reader.answer_tokens,
@@ -114,12 +105,29 @@ def run(job: TrainingJob, device: str = "auto", say: Callable[[str], None] = pri
         "positions": progress.positions,
         "seconds": progress.seconds,
         "seed": job.plan.seed,
-        "depth_temperatures": temperatures.tolist(),
+        **more,
         "held_out_dialogues": len(held_out),
         "held_out_tau": {"single path" if size == 0 else f"{size} nodes": value for size, value in tau.items()},
     }
-    write_card(job.out, config, result)
+    write_card(job.out, result)
     return result
+
+
+def gathered(job: TrainingJob, teacher: Teacher, say: Callable[[str], None]) -> ShardReader:
+    """The answers to learn from: those of `job.answers`, or gathered into the drafter's own folder."""
+    shards = job.answers or job.out / "answers"
+    layers = teacher.model.config.get_text_config().num_hidden_layers
+    reader = ShardReader(shards, teacher.layer_ids, unnamed=even_layers(layers) if job.answers else teacher.layer_ids)
+    if job.answers is None and reader.answer_tokens < job.answer_tokens:
+        say(f"the target answers prompts until {job.answer_tokens:,} answer tokens are there ({reader.answer_tokens:,} so far)")
+        done = {row[6] for row in reader.index}
+        gather(sources(job, teacher, done), shards, "answers", job.answer_tokens - reader.answer_tokens, job.gather_minutes,
+               layer_ids=teacher.layer_ids, say=say)
+        reader.refresh()
+    if not len(reader):
+        raise UserError(f"There are no answers in {shards} to learn from." if job.answers else
+                        "The prompts gave no answer to learn from; give more prompts.")
+    return reader
 
 
 def load_teacher(job: TrainingJob, place: torch.device) -> Teacher:
@@ -140,21 +148,12 @@ def load_teacher(job: TrainingJob, place: torch.device) -> Teacher:
         raise UserError(f"{job.target} has sliding windows, under which training data is not made; give a target of full attention.")
     model = model.to(place).eval().requires_grad_(False)
     layers = model.config.get_text_config().num_hidden_layers
-    layer_ids = job.feature_layers or tuple(dict.fromkeys(build_target_layer_ids(layers, 5)))
+    layer_ids = job.feature_layers or KINDS[job.kind].default_layers(layers)
     if any(not 0 <= i < layers for i in layer_ids):
         raise UserError(f"Feature layers {list(layer_ids)} are outside the target's layers 0 to {layers - 1}.")
     eos = model.generation_config.eos_token_id
     stops = {tokenizer.backend.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
     return Teacher(model, tokenizer, layer_ids, frozenset(stops), job.max_new_tokens, job.batch)
-
-
-def load_drafter(folder: Path) -> DFlashDraftModel:
-    """A drafter alone, in float32 and without a target to check it against, for measuring it."""
-    from safetensors.torch import load_file
-
-    drafter = DFlashDraftModel(DFlashConfig.from_json((folder / "config.json").read_text(encoding="utf-8")))
-    drafter.load_state_dict(load_file(folder / "model.safetensors"))
-    return drafter.float().eval()
 
 
 def sources(job: TrainingJob, teacher: Teacher, done: set[str]) -> Iterator[Dialogue]:
@@ -202,17 +201,3 @@ def held_out_indices(reader: ShardReader) -> set[int]:
         i for i in range(len(reader)) if zlib.crc32(reader.ids_of(i)[:40].numpy().tobytes()) % HELD_OUT_SHARE == 0
     }
     return chosen or {len(reader) - 1}
-
-
-def mask_token(job: TrainingJob, tokenizer: Tokenizer, stops: frozenset[int]) -> int:
-    """The id that marks slots to fill: given, or the last special id that is neither padding nor a stop."""
-    backend = tokenizer.backend
-    if job.mask_token_id is not None:
-        if not 0 <= job.mask_token_id < len(backend):
-            raise UserError(f"The mask id {job.mask_token_id} is outside the vocabulary of {len(backend)} ids.")
-        return job.mask_token_id
-    used = {backend.pad_token_id, backend.eos_token_id, backend.bos_token_id, *stops}
-    special = sorted(i for i, token in backend.added_tokens_decoder.items() if token.special and i not in used)
-    if not special:
-        raise UserError("The tokenizer has no spare special token; name an id the target never writes with --mask-id.")
-    return special[-1]
