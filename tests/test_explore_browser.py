@@ -4,6 +4,7 @@ import math
 import re
 
 import pytest
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from bastion.figures import numbers
 from bastion.records import RunStore
@@ -105,6 +106,67 @@ def test_a_prompt_is_decoded_step_by_step_and_the_page_says_what_the_record_says
     other.until(lambda: selected(other) == last)
     assert other.prompt().input_value() == run.info["prompt"] and not other.errors
     other.context.close()
+
+
+class SlowLine:
+    """The server's messages to one tab, which wait while `holding`, as they do on a busy machine."""
+
+    def __init__(self, page):
+        self.holding, self.held = False, []
+        page.route_web_socket(re.compile("_stcore/stream"), self._connect)
+
+    def _connect(self, browser_side):
+        self.browser_side = browser_side
+        browser_side.connect_to_server().on_message(lambda message: self.held.append(message) if self.holding else browser_side.send(message))
+
+    def answered(self, words: bytes) -> bool:
+        """Whether a rerun that drew `words` has come to its end, unseen by the browser."""
+        drawn = next((place for place, message in enumerate(self.held) if words in message), len(self.held))
+        return any(ForwardMsg.FromString(message).WhichOneof("type") == "script_finished" for message in self.held[drawn:])
+
+    def deliver(self, count: int) -> None:
+        ready, self.held = self.held[:count], self.held[count:]
+        for message in ready:
+            self.browser_side.send(message)
+
+    def let_go(self) -> None:
+        self.holding = False
+        self.deliver(len(self.held))
+
+
+def test_what_is_typed_while_the_page_is_being_redrawn_stays(screen):
+    line = SlowLine(screen.page)
+    screen.open()
+    screen.choose("bastion", 33)
+    nodes = screen.page.get_by_role("spinbutton", name="Drafted nodes N")
+    screen.prompt().fill("Name two colours.")
+    screen.page.get_by_role("combobox", name="Method").click()
+    line.holding = True
+    screen.page.get_by_role("option", name="ddtree:N", exact=True).click()
+    screen.until(lambda: line.answered(b"Drafted nodes N"))
+    before = len(line.held)
+    screen.prompt().fill("Name three colours.")
+    screen.prompt().press("Control+Enter")
+    line.deliver(before)   # the answer to the method, made before the server had heard of the prompt
+    screen.until(lambda: nodes.count() == 1)
+    assert screen.prompt().input_value() == "Name three colours."
+    line.let_go()
+    screen.until(lambda: nodes.is_enabled())
+    assert screen.prompt().input_value() == "Name three colours."
+
+    # what is not drawn for a while comes back as it was: fields of another method, and all of them on another page
+    nodes.fill("24")
+    nodes.press("Enter")
+    screen.choose("bastion", 34)
+    screen.until(lambda: nodes.count() == 0)
+    screen.choose("ddtree:N", 35)
+    screen.until(lambda: nodes.input_value() == "24")
+    screen.page.get_by_test_id("stSidebarNav").get_by_role("link", name="Terms").click()
+    screen.page.get_by_role("heading", name="Terms").wait_for()
+    screen.page.get_by_test_id("stSidebarNav").get_by_role("link", name="Explore").click()
+    screen.until(lambda: nodes.input_value() == "24")
+    assert screen.prompt().input_value() == "Name three colours." and not screen.errors
+    assert screen.page.get_by_role("spinbutton", name="New tokens, at most").input_value() == "35"
 
 
 def test_stop_works_within_a_step_and_keeps_what_was_decoded(screen):

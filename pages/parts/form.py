@@ -36,9 +36,12 @@ TYPED = {   # how an argument is written -> key of its field, characters it can 
 
 
 def keep_defaults() -> None:
-    """Give every widget its first value, also while it is not drawn."""
+    """Give every widget its first value, also while it is not drawn; `persist_state` keeps what it becomes.
+
+    Only what is absent is set: a value set in a rerun is pushed to the browser, over what a person typed meanwhile.
+    """
     for name, value in DEFAULTS.items():
-        st.session_state[name] = st.session_state.get(name, value)
+        st.session_state.setdefault(name, value)
 
 
 def prompt_form(shown: Shown | None, engine: bool) -> None:

@@ -38,9 +38,7 @@ def choose_calibration(known: Known, device: str | None) -> KnownCalibration:
     by_id = {one.id: one for one in known.found}
     names = labels([one.calibration for one in known.found])
     state, newest = st.session_state, known.newest(device).id
-    if state.get(CHOICE) in by_id:
-        state[CHOICE] = state[CHOICE]   # writes the address, should it not say so yet
-    else:
+    if state.get(CHOICE) not in by_id:
         linked = st.query_params.get(CHOICE)
         state[CHOICE] = next((key for key, name in names.items() if name == linked), newest)
         state[LOST] = bool(linked) and names[state[CHOICE]] != linked

@@ -51,7 +51,8 @@ def choose_runs(runs: Sequence[RunSummary]) -> list[str]:
     else:
         wanted = [run_id for run_id in asked if run_id in known]
         _keep(",".join(asked) or NOTHING)
-    st.session_state[PICKED] = wanted
+    if st.session_state.get(PICKED) != wanted:   # what is set is pushed to the browser, over a choice made meanwhile
+        st.session_state[PICKED] = wanted
     groups, labels = shortcuts(runs), run_labels(runs)
     choice, shortcut = st.columns([3, 1], vertical_alignment="top")
     choice.multiselect(
@@ -131,7 +132,7 @@ def filter_runs(evidence: Sequence[RunEvidence]) -> list[RunEvidence]:
         (columns[2], "Temperatures", "surrogate-temperatures", lambda one: f"{one.temperature:g}"),
     ):
         options = sorted({of(one) for one in evidence})
-        if isinstance(st.session_state.get(key), list):
+        if not set(st.session_state.get(key) or ()) <= set(options):
             st.session_state[key] = [value for value in st.session_state[key] if value in options]
         wanted = column.multiselect(label, options, key=key, bind="query-params", placeholder="all")
         kept = [one for one in kept if not wanted or of(one) in wanted]
