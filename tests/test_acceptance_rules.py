@@ -90,7 +90,7 @@ class Toy:
         def outcome(draws):
             tree = grow_sampled(self.marginals, 0, shape, draws)
             spelt = [tuple(tree.token_ids[tree.path(node)[1:]].tolist()) for node in range(tree.nodes)]
-            path, bonus = rule(tree, self.proposals, lambda node: self.target(spelt[node]), draws)
+            path, bonus = rule(tree, lambda node: self.proposals[int(tree.depths[node])], lambda node: self.target(spelt[node]), draws)
             tokens = (*spelt[path[-1]], bonus)
             while len(tokens) < count:
                 tokens = (*tokens, draws(self.target(tokens)))

@@ -17,6 +17,7 @@ import torch
 
 from bastion.decoding.methods import BestFirst
 from bastion.decoding.peaks import measure_peaks
+from bastion.decoding.small_lm_methods import SmallLm
 from bastion.decoding.tree_methods import Eagle3
 from bastion.errors import UserError
 from bastion.latency import Calibration, ModelShape, ProbeGrid, find_calibration, make_calibration, standard_grid
@@ -28,7 +29,7 @@ from bastion.trees import DraftMarginals, FixedBudget, grow_best_first
 
 Progress = Callable[[str, float], None]
 """Hears what is being done, and the share done, 0 to 1."""
-PROFILED = {"marginals": BestFirst(FixedBudget(16)), "trees": Eagle3(15)}
+PROFILED = {"marginals": BestFirst(FixedBudget(16)), "trees": Eagle3(15), "levels": SmallLm(15)}
 """The method whose steps are timed, by what the drafter gives."""
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from bastion.decoding.rules import AcceptanceRule, proposals_of, resolve_rule, t
 from bastion.decoding.sampling import Draws, Sampling, SeededDraws
 from bastion.decoding.synthetic import tell
 from bastion.decoding.trace import trace_step
-from bastion.decoding.tree_methods import check_drafter
+from bastion.decoding.tree_methods import drafting_pair
 from bastion.drafters.lookup import NgramLookup
 from bastion.errors import UserError
 from bastion.latency import Calibration, OnlineEstimator
@@ -68,7 +68,7 @@ def decode(
     stops = pair.stop_token_ids if stop_token_ids is None else frozenset(
         _checked_ids(pair, stop_token_ids, "stop_token_ids")
     )
-    check_drafter(method, pair.drafter)
+    whole, pair = pair, drafting_pair(method, pair)
     if hasattr(method, "with_rates"):
         from bastion.decoding.rates import find_or_make_rates
 
@@ -79,7 +79,7 @@ def decode(
     if hasattr(method, "told"):
         method = tell(method, pair, prompt_ids, max_new_tokens, seed, on_notice, lambda tokens: decode(
             pair, prompt_ids, "ar", max_new_tokens=tokens, stop_token_ids=(), trace=False, on_read=on_read))
-    calibration = find_or_make_calibration(pair, method, on_notice)
+    calibration = find_or_make_calibration(whole, method, on_notice)  # verifying takes as long, whoever drafts
     if calibration is not None:
         method = method.calibrated(calibration)
         calibration = method.calibration or calibration
@@ -154,6 +154,7 @@ class _Decoding:
         lookup_tokens = getattr(self.method, "lookup_tokens", 0)
         self.latency = getattr(self.method, "latency", None) or (self.calibration.estimator() if self.calibration is not None else None)
         self.lookup = NgramLookup(self.prompt_ids, lookup_tokens) if lookup_tokens else None
+        self.watched = drafter.feature_layer_ids if self.method.drafts else None
         self.clock = StageClock(target.device)
         self.emitted = 0
         self.finished = False
@@ -169,12 +170,15 @@ class _Decoding:
     def prefill(self) -> StepRecord:
         """Read the prompt; the target's choice behind it is the first token and the first root."""
         self.clock.start()
-        output = self.pair.target.prefill(self.prompt_ids, self.cache, self.on_read)
+        with self.pair.target.watching(self.watched):
+            output = self.pair.target.prefill(self.prompt_ids, self.cache, self.on_read)
         self.clock.lap("verify")
         if self.sampling.greedy:
             token = best_token(output.logits[0])
         else:
             token = self.sampling.choose(output.logits[0], self.draws)
+        if hasattr(self.session, "begin"):
+            self.session.begin(self.prompt_ids[0])
         self.features, self.following = output.features, [*self.prompt_ids[1:], token]
         emitted = self._emit([token])
         gaps = _top2_gaps(output.logits)
@@ -208,10 +212,11 @@ class _Decoding:
         marginals = drafted if isinstance(drafted, DraftMarginals) else NO_MARGINALS
         laid_out = target.lay_out(tree, context)
         clock.lap("build", at_rest=True)
-        output = target.verify(laid_out, self.cache)
+        with target.watching(self.watched):
+            output = target.verify(laid_out, self.cache)
         best, gaps = self._choices(output)
         clock.lap("verify", at_rest=best is not None)
-        accepted, bonus = walk(tree, best.__getitem__) if best is not None else self._accept(tree, marginals, output.logits)
+        accepted, bonus = walk(tree, best.__getitem__) if best is not None else self._accept(tree, drafted, output.logits)
         kept = self._commit(accepted, output)
         self.following = [*tree.token_ids[accepted[1:]].tolist(), bonus]
         emitted = self._emit(self.following)
@@ -252,16 +257,19 @@ class _Decoding:
         if isinstance(marginals, BeamCandidates):
             return self.method.grow_drafted(marginals, root, self.trace)
         if self.rule.drawn is not None:
-            return grow_sampled(marginals, root, self.method.shape(marginals.depth), lambda p: self.draws(torch.from_numpy(p)))
+            return grow_sampled(marginals, root, self.method.shape(marginals.depth), self._draw)
         if self.lookup is None:
             return self.method.grow(marginals, root, context, self.trace)
         return self.method.grow_with(self.lookup.propose(marginals), marginals, root, context, max(0, self._deepest(context)), self.trace)
 
-    def _accept(self, tree: DraftTree, marginals: DraftMarginals, logits: torch.Tensor) -> tuple[np.ndarray, int]:
+    def _draw(self, probabilities: np.ndarray) -> int:
+        return self.draws(torch.from_numpy(probabilities))
+
+    def _accept(self, tree: DraftTree, drafted: DraftMarginals | BeamCandidates, logits: torch.Tensor) -> tuple[np.ndarray, int]:
         if self.rule.drawn is None:
             return self.rule.chosen(tree, logits, self.sampling, self.draws)
         rows = target_rows(logits, self.sampling)
-        return self.rule.drawn(tree, proposals_of(marginals, logits.shape[-1]), rows, self.draws)
+        return self.rule.drawn(tree, proposals_of(tree, drafted, logits.shape[-1]), rows, self.draws)
 
     def _choices(self, output: TargetOutput) -> tuple[list[int] | None, np.ndarray | None]:
         """The target's choice at every node and its lead over the second, float32 [n], in one copy from the device; (None,
@@ -277,7 +285,8 @@ class _Decoding:
         if self.session is None or deepest < 1:
             return NO_MARGINALS
         if hasattr(self.method, "grow_drafted"):
-            return self.session.draft_tree(self.features, self.following, *self.method.search(deepest))
+            search = self.method.search(deepest) if self.rule.drawn is None else self.method.search(deepest, self._draw)
+            return self.session.draft_tree(self.features, self.following, *search)
         wanted = MARGINALS if self.rule.drawn is not None else self.method.marginals(self.trace)
         if hasattr(self.session, "draft_at"):
             ids, log_probs = self.session.draft_at(context, root, wanted)

@@ -11,8 +11,9 @@ import numpy as np
 
 from bastion.decoding.adaptive import Bastion, GraftedBastion, marginals_for
 from bastion.decoding.protocols import Method
-from bastion.decoding.tree_methods import Eagle3
+from bastion.decoding.small_lm_methods import small_lm
 from bastion.decoding.synthetic import synthetic
+from bastion.decoding.tree_methods import Eagle3
 from bastion.errors import UserError
 from bastion.latency import Calibration
 from bastion.trees import (Budget, DraftMarginals, DraftTree, FixedBudget, Graft, TreeShape, grow_beam,
@@ -258,7 +259,7 @@ METHODS: dict[str, MethodEntry] = {
     "sequoia": MethodEntry("static tree of N nodes from measured acceptance rates", _sequoia, "N"),
     "specinfer": MethodEntry("static expansion widths per depth", _specinfer, "a,b,c"),
     "eagle3": MethodEntry("EAGLE-3's dynamic tree, the N best nodes beside the root", _eagle3, "N"),
-    "small-lm": MethodEntry("a small language model drafts", None, "N"),
+    "small-lm": MethodEntry("a small language model's tree, the N best nodes beside the root, or widths per depth", small_lm, "N"),
     "ngram": MethodEntry("what followed the same tokens before, N nodes, no drafter", _lookup, "N"),
     "synthetic": MethodEntry("simulated: a made-up drafter that agrees with the target at the rate R, or one rate per depth; bastion's budget",
                              synthetic, "R", simulated=True),

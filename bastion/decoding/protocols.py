@@ -6,6 +6,8 @@ from typing import Protocol
 
 from bastion.latency import Calibration, Estimator
 from bastion.trees import BeamCandidates, DraftMarginals, DraftTree, Graft, TreeShape
+from bastion.trees.level_search import LevelCandidates, LevelSearch
+from bastion.trees.sampled import Draw
 
 
 class Method(Protocol):
@@ -61,6 +63,16 @@ class TreeMethod(Method, Protocol):
         """Levels and beams to draft where no node may lie deeper than `deepest`."""
 
     def grow_drafted(self, candidates: BeamCandidates, root: int, trace: bool) -> DraftTree:
+        """Like `grow`, from what was searched."""
+
+
+class LevelMethod(Method, Protocol):
+    """A method that asks the drafter level by level (`Drafter.gives` is "levels")."""
+
+    def search(self, deepest: int, draw: Draw | None = None) -> tuple[LevelSearch]:
+        """What to search for where no node may lie deeper than `deepest`; draw: by what children are drawn, if they are."""
+
+    def grow_drafted(self, candidates: LevelCandidates, root: int, trace: bool) -> DraftTree:
         """Like `grow`, from what was searched."""
 
 

@@ -10,16 +10,17 @@ import torch
 
 from bastion.decoding.acceptance import accept, walk
 from bastion.decoding.methods import Method
-from bastion.decoding.sampled_acceptance import TargetRow, block, multi_round
+from bastion.decoding.sampled_acceptance import Proposals, TargetRow, block, multi_round
 from bastion.decoding.sampling import Draws, Sampling
 from bastion.errors import UserError
 from bastion.models.top_k import best_token
 from bastion.trees import DraftMarginals, DraftTree
+from bastion.trees.level_search import LevelCandidates
 from bastion.trees.sampled import proposal
 
 Chosen = Callable[[DraftTree, torch.Tensor, Sampling, Draws], tuple[np.ndarray, int]]
 """(tree, logits [n, vocab], sampling, draws) -> (accepted nodes int64 [a], bonus)."""
-Drawn = Callable[[DraftTree, list[np.ndarray], TargetRow, Draws], tuple[np.ndarray, int]]
+Drawn = Callable[[DraftTree, Proposals, TargetRow, Draws], tuple[np.ndarray, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +61,27 @@ def resolve_rule(name: str, method: Method, sampling: Sampling) -> AcceptanceRul
     if rule.drawn is not None:
         shape = getattr(method, "shape", None)
         if shape is None:
-            raise UserError(f"The rule {name} is for trees whose children are drawn: use it with dflash, specinfer or sequoia, "
+            raise UserError(f"The rule {name} is for trees whose children are drawn: use it with dflash, specinfer, sequoia or small-lm with widths, "
                             f"or leave {method.name} to the rule walk.")
         if rule.chain and (np.bincount(shape(8).parents[1:]) > 1).any():
             raise UserError(f"The rule {name} is for one path: use it with dflash, or the rule multi-round with {method.name}.")
     return rule
 
 
-def proposals_of(marginals: DraftMarginals, vocab: int) -> list[np.ndarray]:
-    """float64 [vocab] for each drafted depth: what its children were drawn from."""
+def proposals_of(tree: DraftTree, drafted: DraftMarginals | LevelCandidates, vocab: int) -> Proposals:
+    """node -> float64 [vocab]: what the first of its children was drawn from."""
+    if isinstance(drafted, LevelCandidates):
+        def of_node(node: int) -> np.ndarray:
+            row = np.zeros(vocab)
+            ids, probabilities = drafted.proposals[node]
+            row[ids] = probabilities
+            return row
+        return of_node
+    by_depth = _by_depth(drafted, vocab)
+    return lambda node: by_depth[int(tree.depths[node])]
+
+
+def _by_depth(marginals: DraftMarginals, vocab: int) -> list[np.ndarray]:
     dense = [np.zeros(vocab) for _ in range(marginals.depth)]
     for depth, row in enumerate(dense, start=1):
         row[marginals.token_ids[depth - 1]] = proposal(marginals, depth)

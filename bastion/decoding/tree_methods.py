@@ -13,6 +13,7 @@ from bastion.trees.eagle3_tree import LEVELS, TOP_K
 
 if TYPE_CHECKING:
     from bastion.decoding.protocols import Method
+    from bastion.models.pair import Pair
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,35 @@ class Eagle3:
         return grow_reranked(candidates, root, self.nodes, trace)
 
 
+def drafting_pair(method: Method, pair: Pair) -> Pair:
+    """The pair with the drafter that this method wants, of those it has. UserError when it has none."""
+    if method.drafts:
+        pair = pair.drafted_by(getattr(method, "wants", "marginals"))
+    check_drafter(method, pair.drafter)
+    return pair
+
+
+def drafter_depth(method: Method, pair: Pair) -> int | None:
+    """Positions that the method's drafter drafts at once; the pair's own drafter's where the method drafts nothing."""
+    drafter = drafting_pair(method, pair).drafter
+    return drafter.depth if drafter is not None else None
+
+
 def check_drafter(method: Method, drafter: Drafter | None) -> None:
     """UserError when the method needs a drafter and this one is none or gives something else."""
     if not method.drafts:
         return
+    wants = getattr(method, "wants", "marginals")
+    if drafter is not None and wants == drafter.gives:
+        return
+    if wants == "levels":
+        raise UserError(f"The method {method.name} needs a small language model that shares the target's tokenizer, and this pair has "
+                        "none; name one with --small-lm (load_pair(small_lm=...)).")
     if drafter is None:
         raise UserError(f"The method {method.name} needs a drafter and this pair has none; use ar, or load a drafter.")
-    wants = getattr(method, "wants", "marginals")
-    if wants == drafter.gives:
-        return
+    if drafter.gives == "levels":
+        raise UserError(f"The method {method.name} has no use for a small language model, which is this pair's drafter; use small-lm:N, "
+                        "ngram:N or ar, or load another drafter.")
     if wants == "trees":
         raise UserError(f"The method {method.name} needs an EAGLE-3 head, and this pair's {drafter.kind} drafter gives marginals, no trees; "
                         "use bastion, dflash or ddtree:N, or load an EAGLE-3 head.")

@@ -239,4 +239,4 @@ def _assign(model: Eagle3Model, tensors: dict[str, torch.Tensor], folder: Path) 
     model.load_state_dict(tensors, assign=True)
 
 
-LOADER = DrafterLoader("EAGLE-3", is_eagle3, load_eagle3)
+LOADER = DrafterLoader("EAGLE-3", is_eagle3, load_eagle3, gives="trees")

@@ -21,33 +21,36 @@ WORTH_SAYING = 1_000_000_000
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes. drafter: its weights and its own cache; 0 without one."""
+    """Bytes. drafter, small_lm: its weights and its own cache; 0 without one."""
 
     weights: int
     kv_cache: int
     drafter: int
     dtype: str
     context: int
+    small_lm: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv_cache + self.drafter
+        return self.weights + self.kv_cache + self.drafter + self.small_lm
 
     def words(self) -> str:
         """Such as `18.9 GB in bfloat16 (weights 16.4, KV cache of 4096 tokens 0.6, drafter 1.9)`."""
         parts = [f"weights {_gb(self.weights)}", f"KV cache of {self.context} tokens {_gb(self.kv_cache)}"]
         if self.drafter:
             parts.append(f"drafter {_gb(self.drafter)}")
+        if self.small_lm:
+            parts.append(f"small model {_gb(self.small_lm)}")
         return f"{_gb(self.total)} GB in {self.dtype} ({', '.join(parts)})"
 
 
 def memory_needed(
     model: str | Preset | Mapping[str, Any] | Any, drafter: str | Mapping[str, Any] | None = None, dtype: str = "bfloat16",
-    context: int = CONTEXT,
+    context: int = CONTEXT, small_lm: str | Mapping[str, Any] | None = None,
 ) -> MemoryNeed | None:
     """What a preset (its name or itself), a folder, or a Hugging Face config (object or dict) takes to load and decode.
 
-    drafter: a folder or a parsed config.json; a preset brings its own. Norms and working memory are left out, so the
+    drafter, small_lm: a folder or a parsed config.json; a preset brings its own drafter. Norms and working memory are left out, so the
     truth is a little more. None when the sizes are not known without asking the hub. UserError on a strange dtype.
     """
     if dtype not in BYTES:
@@ -66,8 +69,17 @@ def memory_needed(
     extra = 0
     if drafted is not None:
         extra = size * (drafted[0].layer_weights + drafted[1]) + _cache(drafted[0], longest, size)
-    weights = shape.layer_weights + shape.head_weights * (1 if shape.tied else 2)
-    return MemoryNeed(size * weights, _cache(shape, longest, size), extra, dtype, longest)
+    return MemoryNeed(size * _weights(shape), _cache(shape, longest, size), extra, dtype, longest, _model_bytes(small_lm, longest, size))
+
+
+def _model_bytes(config: str | Mapping[str, Any] | None, context: int, size: int) -> int:
+    """Bytes of a whole model and its cache; 0 without one, or where its sizes are not known."""
+    shape = None if config is None else _shape(config)
+    return 0 if shape is None else size * _weights(shape) + _cache(shape, context, size)
+
+
+def _weights(shape: ModelShape) -> int:
+    return shape.layer_weights + shape.head_weights * (1 if shape.tied else 2)
 
 
 def check_memory(need: MemoryNeed, free: int | None, name: str, device: str) -> None:
@@ -80,9 +92,9 @@ def check_memory(need: MemoryNeed, free: int | None, name: str, device: str) -> 
         )
 
 
-def said_before_loading(model: str, drafter: str | None, dtype: str) -> str:
+def said_before_loading(model: str, drafter: str | None, dtype: str, small_lm: str | None = None) -> str:
     """`needs about ... GB ...` for a pair worth a word, else nothing."""
-    need = memory_needed(model, drafter, dtype)
+    need = memory_needed(model, drafter, dtype, small_lm=small_lm)
     return f"needs about {need.words()}" if need is not None and need.total >= WORTH_SAYING else ""
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from bastion.errors import UserError
+from bastion.models.beside import Beside, beside, read_drafter
 from bastion.models.attention import register as register_attention
 from bastion.models.device import device_name, free_memory, pick_device, pick_dtype
 from bastion.models.hub import from_hub
 from bastion.models.memory import WORTH_SAYING, check_memory, memory_needed
 from bastion.models.presets import PRESETS, Preset
 from bastion.models.quick_modules import quicken
-from bastion.models.registry import Drafter, load_drafter
+from bastion.models.registry import Drafter
 from bastion.models.static_target import PADDED, target_for
 from bastion.models.target import Target
 from bastion.models.tokenizer import Tokenizer
@@ -25,12 +26,14 @@ from bastion.models.windows import windows_of
 
 FORCE = "BASTION_FORCE_LOAD"
 """Environment variable: when set, no pair is refused for its size."""
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt", "special_tokens_map.json")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 @dataclass
 class Pair:
-    """A target and the drafter that proposes for it, ready on one device."""
+    """A target and the drafter that proposes for it, ready on one device; `beside`, drafters of other kinds for
+    the methods that want them."""
 
     name: str
     target: Target
@@ -39,6 +42,17 @@ class Pair:
     stop_token_ids: frozenset[int] = field(default_factory=frozenset)
     drafter_name: str = ""
     attention: str = "bastion"
+    beside: tuple[Beside, ...] = ()
+
+    def drafted_by(self, gives: str) -> Pair:
+        """The same pair with the drafter that gives this, its own where it does or none of the others does. UserError
+        when one is read now and does not fit."""
+        if self.drafter is not None and self.drafter.gives == gives:
+            return self
+        for other in self.beside:
+            if other.gives == gives:
+                return replace(self, drafter=other.drafter(self.target, self.tokenizer), drafter_name=other.name)
+        return self
 
     @property
     def device(self) -> torch.device:
@@ -64,12 +78,14 @@ def load_pair(
     device: str = "auto",
     dtype: str = "auto",
     *,
+    small_lm: str | os.PathLike | None = None,
     force: bool = False,
     on_notice: Callable[[str], None] | None = None,
 ) -> Pair:
     """Load a preset by name, or a target and a drafter by folder or hub name.
 
-    Without a drafter only the methods that need none run. No code from a model folder or the hub
+    Without a drafter only the methods that need none run. `small_lm`: a causal language model with the target's
+    tokenizer, by folder or hub name, which drafts beside the drafter. No code from a model folder or the hub
     is ever executed, and only safetensors are read. `on_notice` hears what memory a large pair
     needs before its weights are fetched; one that plainly does not fit is refused unless `force`.
     Raises UserError.
@@ -83,15 +99,19 @@ def load_pair(
     place = pick_device(device)
     config = _target_config(source)
     chosen = pick_dtype(dtype, place)
-    _mind_memory(preset or config, drafter_source, name, place, chosen, force, on_notice)
+    small_source = str(small_lm) if small_lm is not None else None
+    _mind_memory(preset or config, drafter_source, small_source, name, place, chosen, force, on_notice)
     drafter_folder = _drafter_folder(drafter_source) if drafter_source is not None else None
+    others = _beside(small_source, preset if drafter is None else None)
     model = _load_target(source, config, place, chosen)
     wrapped = target_for(model, name=_short_name(source))
     loaded_tokenizer = _load_tokenizer(str(tokenizer) if tokenizer is not None else source, required=tokenizer is not None)
     loaded_drafter = None
     if drafter_folder is not None:
-        loaded_drafter = load_drafter(drafter_folder, wrapped)
+        loaded_drafter = read_drafter(drafter_folder, wrapped, loaded_tokenizer)
         wrapped.watch(loaded_drafter.feature_layer_ids)
+    if small_source is not None:
+        others[0].drafter(wrapped, loaded_tokenizer)  # what was asked for is checked now
     return Pair(
         name=name,
         target=wrapped,
@@ -100,7 +120,21 @@ def load_pair(
         stop_token_ids=_stop_tokens(model, loaded_tokenizer),
         drafter_name=_short_name(drafter_source) if drafter_source is not None else "",
         attention=PADDED if wrapped.padded else "bastion",
+        beside=others,
     )
+
+
+def _beside(small_lm: str | None, preset: Preset | None) -> tuple[Beside, ...]:
+    """The small model that was named, then what the preset brings."""
+    found = []
+    if small_lm is not None:
+        found.append(beside(_drafter_folder(small_lm), _short_name(small_lm)))
+        if found[0].gives != "levels":
+            raise UserError(f"{small_lm} is no small language model but a drafter of the kind {found[0].kind}; give it as the drafter.")
+    for folder in preset.beside if preset is not None else ():
+        if (Path(folder) / "config.json").exists():
+            found.append(beside(Path(folder), Path(folder).name))
+    return tuple(found)
 
 
 def _check_default(preset: Preset) -> None:
@@ -121,9 +155,10 @@ def _target_config(source: str):
     return config
 
 
-def _mind_memory(model, drafter: str | None, name: str, place: torch.device, dtype: torch.dtype, force: bool, say) -> None:
+def _mind_memory(model, drafter: str | None, small_lm: str | None, name: str, place: torch.device, dtype: torch.dtype, force: bool, say) -> None:
     own = isinstance(model, Preset)
-    need = memory_needed(model, None if own and drafter == model.drafter else drafter, str(dtype).removeprefix("torch."))
+    need = memory_needed(model, None if own and drafter == model.drafter else drafter, str(dtype).removeprefix("torch."),
+                         small_lm=small_lm)
     if need is None or need.total < WORTH_SAYING:
         return
     if say is not None:
@@ -173,7 +208,7 @@ def _drafter_folder(source: str) -> Path:
         return Path(source).expanduser()
     from huggingface_hub import snapshot_download
 
-    patterns = ["config.json", "growth.json", "*.safetensors", "*.safetensors.index.json"]
+    patterns = ["config.json", "growth.json", "*.safetensors", "*.safetensors.index.json", *TOKENIZER_FILES]
     load = lambda local: snapshot_download(source, allow_patterns=patterns, local_files_only=local)  # noqa: E731
     return Path(from_hub(load, source, "drafter"))
 

@@ -26,6 +26,8 @@ class Preset:
     shape: ModelShape | None = None
     drafter_shape: ModelShape | None = None
     drafter_features: int = 0
+    beside: tuple[str, ...] = ()
+    """Folders of drafters of other kinds, for the methods that want them."""
 
     @property
     def is_default(self) -> bool:
@@ -42,6 +44,7 @@ PRESETS: dict[str, Preset] = {
             str(models_dir() / "SmolLM2-135M-Instruct"),
             str(ASSETS / "smollm2-135m-dflash"),
             "SmolLM2 135M Instruct with the drafter shipped here; runs on a laptop without a GPU",
+            beside=(str(ASSETS / "smollm2-135m-small-lm"),),
         ),
         # layers, hidden, heads, key-value heads, head size, feed-forward, vocabulary: the published config.json of each
         Preset(

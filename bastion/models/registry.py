@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from bastion.models.target import Target
     from bastion.trees import BeamCandidates
+    from bastion.trees.level_search import LevelCandidates, LevelSearch
 
 
 class DraftSession(Protocol):
@@ -41,16 +42,27 @@ class TreeDraftSession(Protocol):
         """
 
 
+class LevelDraftSession(Protocol):
+    """The same of a drafter that reads the text itself and answers for every node of a tree."""
+
+    def begin(self, token: int) -> None:
+        """The first token of the prompt, which follows no other."""
+
+    def draft_tree(self, features: None, following: Sequence[int], search: LevelSearch) -> LevelCandidates:
+        """Read the tokens that are new since the last call, then search behind the last of them, the root."""
+
+
 class Drafter(Protocol):
     kind: str
-    gives: Literal["marginals", "trees"]
-    """One distribution per depth from one pass (DraftSession), or a search of its own (TreeDraftSession)."""
+    gives: Literal["marginals", "trees", "levels"]
+    """One distribution per depth from one pass (DraftSession), a search of its own (TreeDraftSession), or whatever
+    levels a method's search asks for (LevelDraftSession)."""
     depth: int
     """Drafted positions of one step."""
     feature_layer_ids: tuple[int, ...]
     """Target layers whose outputs, side by side, make the features."""
 
-    def start(self, capacity: int) -> DraftSession | TreeDraftSession:
+    def start(self, capacity: int) -> DraftSession | TreeDraftSession | LevelDraftSession:
         """A fresh session for a sequence of at most `capacity` tokens."""
 
 
@@ -61,6 +73,8 @@ class DrafterLoader:
     """Whether a drafter's config.json, parsed, is of this kind."""
     load: Callable[[Path, Target], Drafter]
     """Raises UserError when the drafter does not fit the target."""
+    gives: str = "marginals"
+    """As the drafters that it loads."""
 
 
 DRAFTER_LOADERS: list[DrafterLoader] = []
@@ -72,6 +86,11 @@ def register_drafter(loader: DrafterLoader) -> None:
 
 def load_drafter(folder: Path, target: Target) -> Drafter:
     """The drafter in `folder`, checked against `target`; UserError when there is none that fits."""
+    return loader_of(folder).load(folder, target)
+
+
+def loader_of(folder: Path) -> DrafterLoader:
+    """The loader that recognises the config.json of `folder`; UserError when there is none."""
     import json
 
     file = folder / "config.json"
@@ -85,6 +104,6 @@ def load_drafter(folder: Path, target: Target) -> Drafter:
         raise UserError(f"{file} is not valid JSON; copy the drafter again.") from None
     for loader in DRAFTER_LOADERS:
         if loader.recognises(config):
-            return loader.load(folder, target)
+            return loader
     kinds = ", ".join(loader.kind for loader in DRAFTER_LOADERS) or "none"
     raise UserError(f"{folder} holds no drafter of a known kind (known: {kinds}); give another folder.")

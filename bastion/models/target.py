@@ -7,7 +7,8 @@ the same pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,19 @@ class Target:
             self._giver(index, layers, norm).register_forward_hook(self._catcher(index)) for index in set(layer_ids)
         ]
 
+    @contextmanager
+    def watching(self, layer_ids: Sequence[int] | None) -> Iterator[None]:
+        """Watch these layers for a while, as another drafter than the pair's own needs them; None: those it watches."""
+        before = self._watched
+        if layer_ids is None or tuple(layer_ids) == before:
+            yield
+            return
+        self.watch(layer_ids)
+        try:
+            yield
+        finally:
+            self.watch(before)
+
     def _giver(self, index: int, layers: Sequence[torch.nn.Module], norm: torch.nn.Module) -> torch.nn.Module:
         """The module whose output is the feature of layer `index`."""
         if index < 0:
@@ -101,19 +115,21 @@ class Target:
         mask: torch.Tensor | None,
         cache: KVCache,
         rows: int | None = None,
+        drafted: torch.Tensor | None = None,
     ) -> TargetOutput:
         """One pass over n tokens behind `cache.length` committed ones; the cache is not advanced.
 
         token_ids, positions: int64 [n]. mask: float32 [n, n], added to the attention scores of
         each token towards the n tokens (the whole context is visible, but for what has slid out of
         a layer's window); None when all see all, which is right for n = 1 only. rows: logits of the last so many tokens; None for all n, 0
-        for none.
+        for none. drafted: positions int64 [d] of the last d cached rows, where those are nodes of
+        a tree and not of the text; mask is then [n, d + n] and says what of them is seen.
         """
         self._caught.clear()
         inputs = {
             "input_ids": token_ids[None],
             "position_ids": positions[None],
-            "attention_mask": self._windows.masks(mask, positions, cache.length),
+            "attention_mask": self._windows.masks(mask, positions, cache.length, drafted),
             "cache": cache,
             "use_cache": True,
         }

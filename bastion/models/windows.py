@@ -32,21 +32,24 @@ class Windows:
     window: int | None = None
     by_type: bool = False
 
-    def masks(self, mask: torch.Tensor | None, positions: torch.Tensor, context: int) -> Any:
+    def masks(self, mask: torch.Tensor | None, positions: torch.Tensor, context: int, drafted: torch.Tensor | None = None) -> Any:
         """What the decoder takes as `attention_mask` for n tokens behind `context` cached rows.
 
-        mask: float32 [n, n] among the n tokens, None when all see all; positions int64 [n].
+        mask: float32 [n, n] among the n tokens, None when all see all; positions int64 [n]. drafted: positions
+        int64 [d] of the last d of the cached rows, which are nodes of a tree too; mask is [n, d + n] then.
         """
         full = None if mask is None else mask[None, None]
         if self.window is None:
             return full
         n = len(positions)
-        sliding = full if context + n <= self.window else self._sliding(mask, positions, context)[None, None]
+        sliding = full if context + n <= self.window else self._sliding(mask, positions, context, drafted)[None, None]
         return {FULL: full, SLIDING: sliding} if self.by_type else sliding
 
-    def _sliding(self, mask: torch.Tensor | None, positions: torch.Tensor, context: int) -> torch.Tensor:
+    def _sliding(self, mask: torch.Tensor | None, positions: torch.Tensor, context: int, drafted: torch.Tensor | None) -> torch.Tensor:
         """float32 [n, context + n]: `mask` with all of the context beside it, less what lies too far back."""
-        keys = torch.cat((torch.arange(context, device=positions.device), positions))
+        drafted = positions[:0] if drafted is None else drafted
+        context -= len(drafted)
+        keys = torch.cat((torch.arange(context, device=positions.device), drafted, positions))
         wide = torch.zeros(len(positions), len(keys), device=positions.device)
         if mask is not None:
             wide[:, context:] = mask
