@@ -125,7 +125,7 @@ def accepted_tokens(toy, rule, length) -> float:
     def outcome(draws):
         tree = grow_sampled(toy.marginals, 0, width_shape([1] * length), draws)
         spelt = [tuple(tree.token_ids[tree.path(node)[1:]].tolist()) for node in range(tree.nodes)]
-        return len(rule(tree, toy.proposals, lambda node: toy.target(spelt[node]), draws)[0])
+        return len(rule(tree, lambda node: toy.proposals[int(tree.depths[node])], lambda node: toy.target(spelt[node]), draws)[0])
     return sum(length * mass for length, mass in enumerated(outcome).items())
 
 

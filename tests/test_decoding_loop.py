@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bastion.decoding import METHODS, Bastion, BestFirst, decode, resolve_method
+from bastion.decoding import Bastion, BestFirst, decode, resolve_method
 from bastion.decoding.methods import GraftedBastion, Sequoia
 from bastion.errors import UserError
 from bastion.trees import FixedBudget
@@ -230,13 +230,6 @@ def test_a_context_that_fills_the_positions_ends_the_output(name, left):
 def test_bad_input_is_refused_before_anything_is_decoded(pair, arguments, words):
     with pytest.raises(UserError, match=words):
         decode(**({"pair": pair, "messages_or_ids": PROMPT, "method": "ar"} | arguments))
-
-
-def test_names_that_are_not_built_yet_say_so():
-    for name in ("small-lm:8",):
-        assert name.partition(":")[0] in METHODS
-        with pytest.raises(UserError, match="not built yet"):
-            resolve_method(name)
 
 
 def test_a_method_that_drafts_needs_a_drafter(pair):

@@ -82,7 +82,7 @@ def test_seeded_sampling_gives_the_same_run_twice(jobs, choice):
 
 @pytest.mark.parametrize(("change", "words"), [
     ({"prompt": "long " * 200}, "takes 255 at most"),
-    ({"method": "small-lm:16"}, "small-lm .* is not built yet"),
+    ({"method": "small-lm:16"}, "small language model .* --small-lm"),
     ({"method": "magic"}, "There is no method 'magic'"),
 ])
 def test_what_cannot_be_decoded_is_one_sentence(jobs, choice, change, words):

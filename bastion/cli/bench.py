@@ -82,8 +82,9 @@ def _choice(options: PairOptions) -> Any:
 
     target, drafter = ((options.target, options.drafter) if options.target else (None, None))
     # Folders by their absolute path: the same request from another folder is the same.
-    target, drafter = (str(Path(one).expanduser().absolute()) if one and Path(one).expanduser().exists() else one for one in (target, drafter))
-    return PairChoice(None if target else options.name, target, drafter, options.device, options.dtype)
+    target, drafter, small_lm = (str(Path(one).expanduser().absolute()) if one and Path(one).expanduser().exists() else one
+                                 for one in (target, drafter, options.small_lm))
+    return PairChoice(None if target else options.name, target, drafter, options.device, options.dtype, small_lm)
 
 
 def _find(request: Any, store: Any, again: bool, say: ProgressLine) -> str:

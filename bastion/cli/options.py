@@ -21,13 +21,14 @@ LONGEST_ID = 18  # digits; any vocabulary ends long before
 
 @dataclass(frozen=True, slots=True)
 class PairOptions:
-    """Which pair to load: a preset, or a target with or without its drafter."""
+    """Which pair to load: a preset, or a target with or without its drafter; and a small model that drafts beside it."""
 
     preset: str | None
     target: str | None
     drafter: str | None
     device: str
     dtype: str
+    small_lm: str | None = None
 
     def check(self) -> PairOptions:
         if self.preset and self.target:
@@ -47,19 +48,22 @@ class PairOptions:
 
 
 def pair_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--pair, --target, --drafter, --device and --dtype, handed over as one `pair_options`; --force, for the process."""
+    """--pair, --target, --drafter, --small-lm, --device and --dtype, handed over as one `pair_options`; --force, for the process."""
 
     @click.option("--pair", "preset", metavar="PRESET", help=f"Preset pair of target and drafter.  [default: {DEFAULT_PRESET}]")
     @click.option("--target", metavar="X", help="Target: a folder or hub name of a causal language model, in place of --pair.")
     @click.option("--drafter", metavar="Y", help="Drafter of --target; without one only `ar` runs.")
+    @click.option("--small-lm", metavar="Z", help="A small causal language model with the target's tokenizer, a folder or a hub name, "
+                                                  "which drafts for the method small-lm.")
     @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 or mps.")
     @click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
     @click.option("--force", is_flag=True, help="Load it even when it does not seem to fit into the device's memory.")
     @functools.wraps(command)
-    def with_pair(*, preset: str | None, target: str | None, drafter: str | None, device: str, dtype: str, force: bool, **others: Any) -> Any:
+    def with_pair(*, preset: str | None, target: str | None, drafter: str | None, small_lm: str | None, device: str, dtype: str,
+                  force: bool, **others: Any) -> Any:
         if force:
             os.environ["BASTION_FORCE_LOAD"] = "1"  # reaches every place that loads a pair
-        return command(pair_options=PairOptions(preset, target, drafter, device, dtype).check(), **others)
+        return command(pair_options=PairOptions(preset, target, drafter, device, dtype, small_lm).check(), **others)
 
     return with_pair
 

@@ -26,7 +26,8 @@ def load(options: PairOptions, say: ProgressLine) -> Any:
     quieten_libraries()
 
     try:
-        return load_pair(options.name, drafter=options.drafter, device=options.device, dtype=options.dtype, on_notice=say)
+        return load_pair(options.name, drafter=options.drafter, small_lm=options.small_lm, device=options.device, dtype=options.dtype,
+                         on_notice=say)
     finally:
         say.clear()
 
@@ -50,7 +51,7 @@ def decode_with(pair: Any, prompt_ids: list[int], method: str, sampling: dict[st
 def run_info(pair: Any, prompt: str | list[int], prompt_ids: list[int], method: str, sampling: dict[str, Any]) -> dict[str, Any]:
     """What a run says of itself, as a run of the app does; `bastion.records.schema.INFO_DEFAULTS` names the keys."""
     from bastion.decoding.calibrate import usable_calibration
-    from bastion.decoding.methods import is_simulated
+    from bastion.decoding.methods import drafter_depth, is_simulated
     from bastion.jobs.engine import described
 
     calibration = usable_calibration(pair)
@@ -64,7 +65,7 @@ def run_info(pair: Any, prompt: str | list[int], prompt_ids: list[int], method: 
         "device": pair.device_name,
         "dtype": pair.dtype_name,
         "attention": pair.attention,
-        "drafter_depth": pair.drafter.depth if pair.drafter is not None else None,
+        "drafter_depth": drafter_depth(method, pair),
         "calibration": described(calibration) if calibration is not None else None,
         **({"simulated": True} if is_simulated(method) else {}),
         "versions": versions(),

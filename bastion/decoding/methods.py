@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,11 +14,14 @@ from bastion.decoding.adaptive import Bastion, GraftedBastion, marginals_for
 from bastion.decoding.protocols import Method
 from bastion.decoding.small_lm_methods import small_lm
 from bastion.decoding.synthetic import synthetic
-from bastion.decoding.tree_methods import Eagle3
+from bastion.decoding.tree_methods import Eagle3, drafting_pair
 from bastion.errors import UserError
 from bastion.latency import Calibration
 from bastion.trees import (Budget, DraftMarginals, DraftTree, FixedBudget, Graft, TreeShape, grow_beam,
                            grow_best_first, grow_chain, grow_grafted, grow_static, sequoia_shape, width_shape)
+
+if TYPE_CHECKING:
+    from bastion.models.pair import Pair
 
 NO_MARGINALS = DraftMarginals(np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0), dtype=np.float32))
 
@@ -288,6 +292,13 @@ def resolve_method(method: str | Method) -> Method:
     if not hasattr(built, "with_estimator"):
         raise UserError(f"The method {name} does not grow by the device's latency; an estimator goes with bastion, such as bastion@table.")
     return built.with_estimator(estimator)
+
+
+def drafter_depth(method: str | Method, pair: Pair) -> int | None:
+    """Positions that the method's drafter drafts at once; the pair's own drafter's where the method drafts nothing.
+    UserError when the pair has no drafter for it."""
+    drafter = drafting_pair(resolve_method(method), pair).drafter
+    return drafter.depth if drafter is not None else None
 
 
 def is_simulated(method: str) -> bool:

@@ -62,12 +62,6 @@ def drafting_pair(method: Method, pair: Pair) -> Pair:
     return pair
 
 
-def drafter_depth(method: Method, pair: Pair) -> int | None:
-    """Positions that the method's drafter drafts at once; the pair's own drafter's where the method drafts nothing."""
-    drafter = drafting_pair(method, pair).drafter
-    return drafter.depth if drafter is not None else None
-
-
 def check_drafter(method: Method, drafter: Drafter | None) -> None:
     """UserError when the method needs a drafter and this one is none or gives something else."""
     if not method.drafts:

@@ -44,7 +44,7 @@ class DecodingEngine:
             if choice not in self._pairs:
                 from bastion.drafters import load_pair
                 self._make_room(0 if memory_words(choice, self.device(choice)) else KEPT_PAIRS - 1)
-                self._pairs[choice] = load_pair(choice.preset or choice.target, drafter=choice.drafter,
+                self._pairs[choice] = load_pair(choice.preset or choice.target, drafter=choice.drafter, small_lm=choice.small_lm,
                                                 device=choice.device, dtype=choice.dtype)
                 # Hundreds of thousands of objects that never die: without this every collection
                 # of the process walks them, and all open pages wait.
@@ -76,14 +76,14 @@ class DecodingEngine:
         return pair.tokenizer.decode(list(ids))
 
     def info(self, pair: Any, prompt_ids: list[int], request: DecodeRequest) -> dict[str, Any]:
-        from bastion.decoding.methods import is_simulated
+        from bastion.decoding.methods import drafter_depth, is_simulated
         return {
             "title": " ".join(request.prompt.split())[:TITLE_CHARACTERS],
             "prompt": request.prompt, "prompt_ids": prompt_ids, "pair": pair.name, "method": request.method,
             "sampling": {**request.sampling(), "stop_token_ids": sorted(pair.stop_token_ids)},
             "tree": {"min_nodes": request.min_nodes, "max_nodes": request.max_nodes},
             "device": pair.device_name, "dtype": pair.dtype_name, "attention": pair.attention,
-            "drafter_depth": pair.drafter.depth if pair.drafter is not None else None,
+            "drafter_depth": drafter_depth(request.method, pair),
             **({"simulated": True} if is_simulated(request.method) else {}),
             "versions": {"python": platform.python_version(), **{n: metadata.version(n) for n in VERSIONED}},
         }

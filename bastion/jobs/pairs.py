@@ -32,6 +32,6 @@ def memory_words(choice: PairChoice, device: str) -> str:
     usual = "float32" if device == "cpu" else "bfloat16"
     dtype = choice.dtype if choice.dtype in BYTES else usual
     try:
-        return said_before_loading(choice.preset or choice.target or "", choice.drafter, dtype)
+        return said_before_loading(choice.preset or choice.target or "", choice.drafter, dtype, choice.small_lm)
     except UserError:   # loading says it
         return ""

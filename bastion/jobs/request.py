@@ -15,13 +15,15 @@ MAX_SEED = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class PairChoice:
-    """Which pair to load: a preset by name, or folders or hub names of a target and its drafter."""
+    """Which pair to load: a preset by name, or folders or hub names of a target and its drafter; small_lm, of a
+    language model with the target's tokenizer that drafts for the method small-lm."""
 
     preset: str | None = DEFAULT_PRESET
     target: str | None = None
     drafter: str | None = None
     device: str = "auto"
     dtype: str = "auto"
+    small_lm: str | None = None
 
     @property
     def label(self) -> str:

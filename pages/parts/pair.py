@@ -13,7 +13,7 @@ from bastion.jobs.pairs import DTYPES, memory_words, offered_pairs
 from pages.parts.text import plain
 
 OTHER = "another"
-PAIR, TARGET, DRAFTER, DTYPE = "pair", "pair-target", "pair-drafter", "pair-dtype"
+PAIR, TARGET, DRAFTER, SMALL, DTYPE = "pair", "pair-target", "pair-drafter", "pair-small-lm", "pair-dtype"
 SEEN, CHOSEN = "pair-seen", "pair-chosen"
 
 
@@ -32,6 +32,8 @@ def pair_chooser(shown: str = "", saved: PairChoice | None = None) -> PairChoice
                           help="A causal language model: its folder, or its name on the Hugging Face hub. No code of it is run.")
             st.text_input("Drafter", key=DRAFTER, persist_state="session", max_chars=500, placeholder="a folder or a hub name, or nothing", on_change=_by_hand,
                           help="A drafter trained for this target. Without one the methods run that need none, such as ar and ngram.")
+            st.text_input("Small model", key=SMALL, persist_state="session", max_chars=500, placeholder="a folder or a hub name, or nothing", on_change=_by_hand,
+                          help="A small causal language model with the target's tokenizer, which drafts for the method small-lm.")
         st.selectbox("Number type", DTYPES, key=DTYPE, persist_state="session", on_change=_by_hand,
                      help="auto: float32 on a CPU, where every method then emits the same text to the last token; bfloat16 on a GPU.")
         choice = chosen_pair()
@@ -46,7 +48,7 @@ def chosen_pair() -> PairChoice:
     name, dtype = state[PAIR], state[DTYPE]
     if name != OTHER:
         return PairChoice(name, dtype=dtype)
-    return PairChoice(None, state[TARGET].strip(), state[DRAFTER].strip() or None, dtype=dtype)
+    return PairChoice(None, state[TARGET].strip(), state[DRAFTER].strip() or None, dtype=dtype, small_lm=state[SMALL].strip() or None)
 
 
 def preset_choice(info: Mapping[str, Any]) -> PairChoice | None:
@@ -69,7 +71,7 @@ def _by_hand() -> None:
 
 def _bring(shown: str, saved: PairChoice | None, offers: dict[str, Any]) -> None:
     state = st.session_state
-    for key in (TARGET, DRAFTER):
+    for key in (TARGET, DRAFTER, SMALL):
         state.setdefault(key, "")
     if not shown or saved is None or state.get(SEEN) == shown:
         return
@@ -80,5 +82,6 @@ def _bring(shown: str, saved: PairChoice | None, offers: dict[str, Any]) -> None
         state[PAIR] = saved.preset
     elif isinstance(saved.target, str) and saved.target:
         state[PAIR], state[TARGET], state[DRAFTER] = OTHER, saved.target, saved.drafter if isinstance(saved.drafter, str) else ""
+        state[SMALL] = saved.small_lm if isinstance(saved.small_lm, str) else ""
     if saved.dtype in DTYPES:
         state[DTYPE] = saved.dtype
