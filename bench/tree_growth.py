@@ -43,6 +43,60 @@ def milliseconds(work: Callable[[Any], object], repeats: int, ready: Callable[[]
     return 1e3 * median(times)
 
 
+SIZES = (16, 64, 256, 1024)
+STAGES = ("top-k", "growth", "priced growth", "mask")
+
+
+def measure(sizes: tuple[int, ...] = SIZES, depth: int = 7, vocabulary: int = 49152, rounds: int = 30) -> dict[str, list[float]]:
+    """Seconds of every stage of building a tree of `sizes` nodes from full logits, by "stage/nodes", in turn.
+
+    top-k: from float32 logits [depth, vocabulary] to marginals; growth: best-first under a fixed budget; priced
+    growth: under a latency that never stops it, the dearest case; mask: tensors of tokens, positions and ancestors.
+    """
+    import torch
+
+    from bastion.models.top_k import top_k_log_probs
+    from bench.measure import time_in_turn
+
+    falls = -3.0 * torch.arange(1, vocabulary + 1).log() * torch.linspace(1.0, 0.4, depth)[:, None]
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.stack([row[torch.randperm(vocabulary, generator=generator)] for row in falls])
+    works: dict[str, Callable[[], object]] = {}
+    for nodes in sizes:
+        wanted = min(nodes - 1, 128)
+
+        def marginals(wanted: int = wanted) -> DraftMarginals:
+            log_probs, ids = top_k_log_probs(logits, wanted)
+            return DraftMarginals(ids.numpy(), log_probs.numpy())
+
+        found, price = marginals(), AdaptiveBudget(lambda n: 0.02 + 1e-12 * n, 0.01, 0.002, max_nodes=nodes)
+        tree = grow_best_first(found, 1, FixedBudget(nodes))
+
+        def tensors(tree=tree) -> tuple:
+            return torch.from_numpy(tree.token_ids), torch.from_numpy(tree.depths + 512), torch.from_numpy(tree.ancestor_mask())
+
+        works |= {f"top-k/{nodes}": marginals,
+                  f"growth/{nodes}": lambda m=found, n=nodes: grow_best_first(m, 1, FixedBudget(n)),
+                  f"priced growth/{nodes}": lambda m=found, b=price: grow_best_first(m, 1, b),
+                  f"mask/{nodes}": tensors}
+    return time_in_turn(works, rounds)
+
+
+def summarise(seconds: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """One row a size, a spread in ms a stage."""
+    from bench.measure import spread
+
+    sizes = dict.fromkeys(name.partition("/")[2] for name in seconds)
+    return [{"nodes": int(size), **{stage: spread([1e3 * one for one in seconds[f"{stage}/{size}"]]).json() for stage in STAGES}} for size in sizes]
+
+
+def print_rows(rows: list[dict[str, Any]]) -> str:
+    from bastion.cli.output import table
+
+    return table(["nodes", *(f"{stage} ms" for stage in STAGES)],
+                 [[str(row["nodes"]), *(f"{row[stage]['median']:.3f} ({row[stage]['low']:.3f}-{row[stage]['high']:.3f})" for stage in STAGES)] for row in rows])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=30)

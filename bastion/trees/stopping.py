@@ -10,8 +10,8 @@ import numpy as np
 
 from bastion.trees.budgets import Budget, StopRule
 
-FIRST_LOOK, NEXT_LOOKS = 16, 4
-"""Paths looked at first, and by what the number grows until the rule has stopped."""
+LOOKS = (16, 64, 1024, 8192)
+"""How many paths are found until the rule has stopped; past a few dozen they cost by the search, hardly by the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def take_while_worth(costs: Callable[[int], np.ndarray], budget: Budget, rule: S
     if rule is None:
         taken = len(costs(most))
         return Stop(taken, taken, budget.full_reason if taken == most else "exhausted")
-    wanted = min(most, max(FIRST_LOOK, budget.min_nodes))
+    wanted = min(most, max(LOOKS[0], budget.min_nodes))
     while True:
         found = costs(wanted)
         all_there_are = len(found) < wanted or wanted == most
@@ -43,7 +43,7 @@ def take_while_worth(costs: Callable[[int], np.ndarray], budget: Budget, rule: S
             return stop
         if all_there_are:
             return Stop(len(found), len(found), budget.full_reason if len(found) == most else "exhausted")
-        wanted = min(most, NEXT_LOOKS * wanted)
+        wanted = min(most, next((count for count in LOOKS if count > wanted), 4 * wanted))
 
 
 def probabilities_of(costs: np.ndarray) -> np.ndarray:
