@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import signal
 import statistics
 import sys
@@ -32,7 +33,7 @@ from bastion import decode  # noqa: E402
 from bastion.decoding.calibrate import _random_tree, calibrate  # noqa: E402
 from bastion.decoding.peaks import measure_peaks  # noqa: E402
 from bastion.errors import UserError  # noqa: E402
-from bastion.latency import ModelShape, ProbeGrid, build_estimator, held_out_rmse  # noqa: E402
+from bastion.latency import Calibration, ModelShape, ProbeGrid, build_estimator, held_out_rmse  # noqa: E402
 from bastion.latency.buckets import buckets_to  # noqa: E402
 from bastion.models import static_forward  # noqa: E402
 from bastion.models.device import synchronise  # noqa: E402
@@ -244,14 +245,21 @@ def pair(check: Check) -> tuple[dict, str]:
 
 
 def profile(check: Check) -> tuple[dict, str]:
-    """The calibrations made here, as files that `Calibration.load` reads."""
+    """The calibrations made here, in one file, since few files come back; `--unpack` makes files of them."""
     if not check.calibrations:
         raise UserError("nothing was calibrated")
-    names = []
+    found = {}
     for made in check.calibrations:
-        name = f"profile-{made.target.split('/')[-1]}-{made.dtype}.json".replace(" ", "-").replace("(", "").replace(")", "").lower()
-        names.append(made.save(check.out / name).name)
-    return {"files": names}, ", ".join(names)
+        words = re.sub(r"[^a-z0-9.]+", "-", f"{made.device_name} {made.target.split('/')[-1]} {made.dtype}".lower()).strip("-")
+        found[f"{words}.json"] = made.to_json()
+    return {"calibrations": found}, ", ".join(found)
+
+
+def unpack(file: Path, folder: Path) -> int:
+    """Write the calibrations of a `profile.json` as files that `Calibration.load` reads, for `assets/profiles/`."""
+    for name, content in json.loads(file.read_text(encoding="utf-8"))["calibrations"].items():
+        print(Calibration.from_json(content, name).save(folder / Path(name).name))
+    return 0
 
 
 STAGES: dict[str, Callable[[Check], tuple[dict, str]]] = {
@@ -337,9 +345,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, to try the script itself out")
+    parser.add_argument("--unpack", type=Path, metavar="PROFILE_JSON", help="run nothing; make files of that profile.json in --out")
     parser.add_argument("--stages", default=",".join(STAGES), help=f"some of {', '.join(STAGES)}, in order")
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.unpack:
+        return unpack(options.unpack, options.out)
     check = Check(torch.device(options.device), options.out, options.tiny)
     done = [run_stage(name, check) for name in options.stages.split(",")]
     print(f"{sum(done)} of {len(done)} stages done")
