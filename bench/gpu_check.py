@@ -18,8 +18,7 @@ import statistics
 import sys
 import time
 import traceback
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +38,7 @@ from bastion.models import static_forward  # noqa: E402
 from bastion.models.device import synchronise  # noqa: E402
 from bastion.models.pair import Pair  # noqa: E402
 from bench.gpu_models import QWEN3_8B, TINY, in_fixed_shapes, random_pair  # noqa: E402
+from bench.gpu_timing import close, seconds_of, text, verify_seconds, waits_counted  # noqa: E402
 
 METHODS = ["ar", "dflash", "ddtree:16", "bastion", "bastion+ngram"]
 BUDGETS = {"device": 20, "correctness": 70, "floor": 90, "calibration": 90, "steps": 60, "pair": 110, "profile": 10}
@@ -268,53 +268,7 @@ STAGES: dict[str, Callable[[Check], tuple[dict, str]]] = {
 }
 
 
-# -- what they are made of ------------------------------------------------------------------------
-
-
-def text(pair: Pair, prompt: list[int], method: str, tokens: int, **options) -> list[int]:
-    steps = decode(pair, prompt, method, max_new_tokens=tokens, stop_token_ids=(), trace=False, **options)
-    return [token for step in steps for token in step.emitted]
-
-
-def close(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return left.shape == right.shape and bool((left - right).abs().max() <= 1e-4 * left.abs().max())
-
-
-def seconds_of(work: Callable[[], object], device: torch.device, times: int) -> float:
-    """Median seconds of `work`, the device at rest before and after."""
-    work()
-    found = []
-    for _ in range(times):
-        synchronise(device)
-        begun = time.perf_counter()
-        work()
-        synchronise(device)
-        found.append(time.perf_counter() - begun)
-    return statistics.median(found)
-
-
-@torch.inference_mode()
-def verify_seconds(pair: Pair, cache, nodes: int, context: int, times: int) -> float:
-    tree = _random_tree(np.random.default_rng(nodes), pair.target.vocab_size, nodes)
-    cache.truncate(context)
-    pair.target.verify(pair.target.lay_out(tree, context), cache)
-    pair.target.settle()
-    laid_out = pair.target.lay_out(tree, context)
-    return seconds_of(lambda: pair.target.verify(laid_out, cache), pair.device, times)
-
-
-@contextlib.contextmanager
-def waits_counted(device: torch.device) -> Iterator[list]:
-    """A list that gets an entry for every operation of torch that makes the host wait for the device."""
-    with warnings.catch_warnings(record=True) as waits:
-        warnings.simplefilter("always")
-        if device.type == "cuda":
-            torch.cuda.set_sync_debug_mode("warn")
-        try:
-            yield waits
-        finally:
-            if device.type == "cuda":
-                torch.cuda.set_sync_debug_mode("default")
+# -- running them ---------------------------------------------------------------------------------
 
 
 def run_stage(name: str, check: Check) -> bool:
