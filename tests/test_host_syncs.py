@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from bastion import decode
 from bastion.decoding.methods import resolve_method
 from bastion.drafters.dflash_drafter import DFlashDrafter
+from bastion.drafters.eagle3_drafter import Eagle3Drafter
 from bastion.models.pair import Pair
 from bastion.models.static_forward import static_model
 from bastion.models.static_target import StaticTarget
 from bastion.models.target import Target
 from bastion.models.top_k import choices
 from tests.fake_cuda import CUDA, fake_cuda
+from tests.tiny_eagle3 import tiny_eagle3_pair
 from tests.tiny_pair import tiny_calibration, tiny_pair
+from tests.tiny_targets import family_pair
 
 PROMPT = [1, 2, 3, 4, 1, 2]
 TOKENS = 14
@@ -39,7 +42,7 @@ def text(pair: Pair, method, **options) -> list[list[int]]:
 @pytest.mark.parametrize("static", [True, False])
 @pytest.mark.parametrize("method, waits", [("ar", 1), ("dflash", 2), ("ddtree:6", 2), ("bastion", 2), ("bastion+ngram", 2)])
 def test_a_greedy_step_waits_for_its_draft_and_for_its_verification(static, method, waits):
-    """No wait beside these two on the way of a step; the plain drafter copies ids and log-probs one after the other."""
+    """No wait beside these two on the way of a step."""
     plain = tiny_pair(vocab=11, block=5, positions=400)
     method = resolve_method(method)
     if method.needs_calibration:
@@ -53,8 +56,7 @@ def test_a_greedy_step_waits_for_its_draft_and_for_its_verification(static, meth
         found += [step.emitted for step in run]
     assert found == expected
     steps = len(found) - 1
-    allowed = waits + (not static and method.drafts)
-    assert device.waits.total() == allowed * steps, dict(device.waits)
+    assert device.waits.total() == waits * steps, dict(device.waits)
 
 
 @pytest.mark.parametrize("static", [True, False])
@@ -65,6 +67,25 @@ def test_drawing_steps_run_with_all_tensors_on_the_device(static):
     with fake_cuda() as device:
         assert text(pair_on(CUDA, static, plain), "ddtree:6", temperature=1.0, top_p=0.9, seed=3) == expected
     assert device.waits
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "qwen3-sliding", "eagle3"])
+def test_other_families_and_drafters_wait_no_more_and_mix_no_devices(kind):
+    eagle = kind == "eagle3"
+    plain = tiny_eagle3_pair(vocab=11, drafted=7) if eagle else family_pair(kind, torch.float64)
+    method, prompt = "eagle3:8" if eagle else "ddtree:6", [*range(1, 10)]
+    expected = [step.emitted for step in decode(plain, prompt, method, max_new_tokens=10, stop_token_ids=())]
+    with fake_cuda() as device:
+        target = Target(plain.target.model.to(CUDA), kind)
+        model = plain.drafter.model.to(CUDA)
+        drafter = Eagle3Drafter(model, target, plain.drafter.targets) if eagle else DFlashDrafter(model, target, (1.0,) * 4)
+        target.watch(drafter.feature_layer_ids)
+        run = decode(Pair(kind, target, None, drafter), prompt, method, max_new_tokens=10, stop_token_ids=(), trace=False)
+        found = [next(run).emitted]
+        device.waits.clear()
+        found += [step.emitted for step in run]
+    assert found == expected
+    assert device.waits.total() == 2 * (len(found) - 1), dict(device.waits)
 
 
 def test_the_fake_device_finds_what_it_is_for():

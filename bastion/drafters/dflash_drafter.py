@@ -103,8 +103,9 @@ class DFlashSession:
         self.cache.crop(start)
         logits = drafter.logits(hidden[0, -drafter.depth :]) / drafter.temperatures
         log_probs, found = top_k_log_probs(logits, k)
-        ids = found.cpu().numpy()
-        return ids if drafter.target_ids is None else drafter.target_ids[ids], log_probs.cpu().numpy()
+        ids, bits = torch.stack((found.int(), log_probs.view(torch.int32))).cpu().numpy()  # one copy brings both
+        ids = ids.astype(np.int64)
+        return ids if drafter.target_ids is None else drafter.target_ids[ids], bits.view(np.float32)
 
 
 def load_dflash(folder: Path, target: Target, read_config: Callable[[str], DFlashConfig] = DFlashConfig.from_json,

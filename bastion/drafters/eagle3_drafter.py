@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -118,12 +119,15 @@ class Eagle3Session:
 
 
 def _candidates(first, drafted, k: int) -> BeamCandidates:
-    """On the CPU: one transfer for each kind of number."""
-    tokens = torch.cat([first[0], *(tokens.flatten() for tokens, _, _ in drafted)]).cpu().numpy()
-    scores = torch.cat([first[1], *(scores.flatten() for _, scores, _ in drafted)]).cpu().numpy()
-    beams = torch.stack([chosen for _, _, chosen in drafted]) if drafted else first[0].new_zeros(0, k)
-    shape = (len(drafted), k, k)
-    return beam_candidates(tokens[:k], scores[:k], tokens[k:].reshape(shape), scores[k:].reshape(shape), beams.cpu().numpy())
+    """On the CPU, by one transfer: scores are float32 and travel as their bits."""
+    tokens = torch.cat([first[0], *(tokens.flatten() for tokens, _, _ in drafted)])
+    scores = torch.cat([first[1], *(scores.flatten() for _, scores, _ in drafted)])
+    beams = torch.cat([chosen for _, _, chosen in drafted]) if drafted else tokens[:0]
+    numbers = torch.cat((tokens.int(), scores.view(torch.int32), beams.int())).cpu().numpy()
+    tokens, bits, beams = np.split(numbers, [len(tokens), 2 * len(tokens)])
+    tokens, scores, shape = tokens.astype(np.int64), bits.view(np.float32), (len(drafted), k, k)
+    return beam_candidates(tokens[:k], scores[:k], tokens[k:].reshape(shape), scores[k:].reshape(shape),
+                           beams.astype(np.int64).reshape(len(drafted), k))
 
 
 def load_eagle3(folder: Path, target: Target) -> Eagle3Drafter:
