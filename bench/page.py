@@ -4,8 +4,9 @@
 
 A server of its own with a Chromium. Times: first paint and first answer of Explore; the first step on screen after
 the click; how long after a step was saved it stands on the page; an arrow key to the next step drawn. Cost: the same
-prompt decoded through the page, which polls and draws it, and by `python -m bastion generate --save`, in turn; the
-ratio is of the seconds that the decode steps took. Needs the packages of requirements-dev.txt and a Chromium.
+prompt decoded through the page, which polls and draws it, and by a process without one that decodes and saves as
+`python -m bastion generate --save` does, both with their model loaded and warm, in turn; the ratio is of the seconds
+that the decode steps took. Needs the packages of requirements-dev.txt and a Chromium.
 """
 
 from __future__ import annotations
@@ -50,11 +51,13 @@ def measure(rounds: int, tokens: int, method: str) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         server = StudioServer(studio_home(Path(folder), fetch_default()))
         chromium = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
+        line = _CommandLine(server.home, method, tokens)
         try:
+            line.seconds()   # loads, calibrates when there is no calibration, and warms up
             for turn in range(rounds):
                 note(f"page: round {turn + 1} of {rounds}")
                 screen = Screen(chromium, server)
-                by_line = None if turn % 2 else _by_command_line(server.home, tokens, method)
+                by_line = line.seconds() if turn % 2 else None
                 begun = perf_counter()
                 screen.open()
                 ready = perf_counter() - begun
@@ -68,18 +71,32 @@ def measure(rounds: int, tokens: int, method: str) -> dict[str, list[float]]:
                     found["step to step"] += [one / 1e3 for one in (screen.page.evaluate(STEP) for _ in range(6)) if one is not None]
                 by_page = RunStore(server.runs()).open(run_id).info["totals"]["seconds_decode"]
                 screen.context.close()
-                found["cost"].append(by_page / (by_line or _by_command_line(server.home, tokens, method)))
+                by_line = by_line or line.seconds()
+                if turn:
+                    found["cost"].append(by_page / by_line)
         finally:
+            line.end()
             chromium.close()
             server.kill()
     return found
 
 
-def _by_command_line(home: Path, tokens: int, method: str) -> float:
-    """Seconds of the decode steps, in a process of its own with the same home."""
-    done = subprocess.run([sys.executable, "-m", "bastion", "generate", "--prompt", PROMPT, "--method", method, "--max-new-tokens", str(tokens),
-                           "--save", "--json", "-"], cwd=ROOT, env={**os.environ, "BASTION_HOME": str(home)}, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)["seconds_decode"]
+class _CommandLine:
+    """`generate --save` in a process of its own that keeps its model: a fresh one would pay for its first steps."""
+
+    def __init__(self, home: Path, method: str, tokens: int) -> None:
+        self.process = subprocess.Popen([sys.executable, "-m", "bench.line_decoder", method, str(tokens)], cwd=ROOT, text=True,
+                                        env={**os.environ, "BASTION_HOME": str(home)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def seconds(self) -> float:
+        """Of the decode steps of one decode."""
+        self.process.stdin.write(json.dumps(PROMPT) + "\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def _watch(screen: Any, store: RunStore) -> tuple[str, float, list[float]]:
