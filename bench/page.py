@@ -85,8 +85,10 @@ class _CommandLine:
     """`generate --save` in a process of its own that keeps its model: a fresh one would pay for its first steps."""
 
     def __init__(self, home: Path, method: str, tokens: int) -> None:
+        # in a session of its own, as the server is: systems share their processors out by session
         self.process = subprocess.Popen([sys.executable, "-m", "bench.line_decoder", method, str(tokens)], cwd=ROOT, text=True,
-                                        env={**os.environ, "BASTION_HOME": str(home)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                                        env={**os.environ, "BASTION_HOME": str(home)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        start_new_session=True)
 
     def seconds(self) -> float:
         """Of the decode steps of one decode."""
