@@ -49,6 +49,20 @@ class GrowthLog:
 
 
 @dataclass(frozen=True, slots=True)
+class Faithfulness:
+    """For each emitted token of a step, the acceptance rule's exact distribution of it, given the tree, against the
+    target's at the same node: both over the whole vocabulary, after temperature, top-p and top-k. In nats."""
+
+    variation: np.ndarray       # float64 [e], total variation between the two, 0 for a lossless rule
+    rule_entropy: np.ndarray    # float64 [e]
+    target_entropy: np.ndarray  # float64 [e]
+    surprise: np.ndarray        # float64 [e], -log of the target's probability of the token that was emitted
+
+    def __len__(self) -> int:
+        return len(self.variation)
+
+
+@dataclass(frozen=True, slots=True)
 class StepTrace:
     """What a step can show beyond its outcome; None on a step decoded with `trace=False`.
 
@@ -65,6 +79,8 @@ class StepTrace:
     """float64 [N]: predicted verify seconds for 1..N nodes at this context; empty without calibration."""
     predicted_draft_seconds: float | None = None
     predicted_other_seconds: float | None = None
+    faithfulness: Faithfulness | None = None
+    """None at temperature 0, for drawn trees, and in runs recorded before it was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import streamlit as st
 from bastion.errors import UserError
 from bastion.jobs.offers import engine_missing
 from bastion.jobs.shown import show
+from pages.parts.faithfulness_panel import faithfulness_panel
 from pages.parts.fetch import model_at_hand
 from pages.parts.form import prompt_form
 from pages.parts.live import live_area
@@ -43,3 +44,4 @@ elif shown is None:
                 "them again.")
 else:
     live_area(shown.id, shown)
+    faithfulness_panel(shown)

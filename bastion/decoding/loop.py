@@ -13,6 +13,7 @@ import torch
 from bastion.decoding.acceptance import walk
 from bastion.decoding.adaptive import MARGINALS
 from bastion.decoding.clock import StageClock
+from bastion.decoding.faithfulness import faithfulness
 from bastion.decoding.methods import NO_MARGINALS, Method, resolve_method
 from bastion.decoding.rules import AcceptanceRule, proposals_of, resolve_rule, target_rows
 from bastion.decoding.sampling import Draws, Sampling, SeededDraws
@@ -240,7 +241,8 @@ class _Decoding:
             seconds=clock.seconds(),
             top2_gaps=gaps,
             predicted_verify_seconds=predicted,
-            trace=trace_step(tree, marginals, output.logits, context, self.latency, self.calibration) if self.trace else None,
+            trace=trace_step(tree, marginals, output.logits, context, self.latency, self.calibration,
+                             faithfulness(self.rule, tree, output.logits, self.sampling, accepted, emitted)) if self.trace else None,
         )
         target.settle()
         # Only now: what the record holds is what the tree was grown by, not what was learned from it.

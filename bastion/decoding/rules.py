@@ -22,14 +22,19 @@ Chosen = Callable[[DraftTree, torch.Tensor, Sampling, Draws], tuple[np.ndarray, 
 """(tree, logits [n, vocab], sampling, draws) -> (accepted nodes int64 [a], bonus)."""
 Drawn = Callable[[DraftTree, Proposals, TargetRow, Draws], tuple[np.ndarray, int]]
 
+NextToken = Callable[[DraftTree, int, np.ndarray], np.ndarray]
+"""(tree, node, the target's distribution behind it float64 [vocab]) -> the rule's distribution of the next token [vocab]."""
+
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceRule:
     """One rule. `chosen` judges trees that a method chose; `drawn` trees whose children were drawn from the
-    marginals, which a rule has instead; chain: only trees without branches."""
+    marginals, which a rule has instead; chain: only trees without branches. `next_token`: what a rule for chosen
+    trees makes of the target's distribution at a node it visits; with drawn trees that depends on the draw."""
 
     summary: str
     chosen: Chosen | None = None
+    next_token: NextToken | None = None
     drawn: Drawn | None = None
     chain: bool = False
     lossless: bool = True
@@ -42,12 +47,26 @@ def _argmax_walk(tree: DraftTree, logits: torch.Tensor, sampling: Sampling, draw
     return path, bonus if sampling.greedy else sampling.choose(logits[path[-1]], draws)
 
 
+def _targets_own(tree: DraftTree, node: int, target: np.ndarray) -> np.ndarray:
+    return target
+
+
+def _argmax_if_drafted(tree: DraftTree, node: int, target: np.ndarray) -> np.ndarray:
+    """All mass on the most probable token where a child carries it; elsewhere the bonus is drawn from the target."""
+    best = int(target.argmax())
+    if best not in tree.token_ids[tree.children(node)]:
+        return target
+    certain = np.zeros_like(target)
+    certain[best] = 1.0
+    return certain
+
+
 ACCEPTANCE: dict[str, AcceptanceRule] = {
-    "walk": AcceptanceRule("follow the target's own choice at each node, for children that were chosen", chosen=accept),
+    "walk": AcceptanceRule("follow the target's own choice at each node, for children that were chosen", chosen=accept, next_token=_targets_own),
     "multi-round": AcceptanceRule("speculative sampling over children drawn without replacement, child by child", drawn=multi_round),
     "block": AcceptanceRule("one drawn path, judged as a block", drawn=block, chain=True),
     "reference-argmax": AcceptanceRule("the published code's walk along the argmax; not lossless above temperature 0",
-                                       chosen=_argmax_walk, lossless=False),
+                                       chosen=_argmax_walk, next_token=_argmax_if_drafted, lossless=False),
 }
 
 
@@ -66,6 +85,15 @@ def resolve_rule(name: str, method: Method, sampling: Sampling) -> AcceptanceRul
         if rule.chain and (np.bincount(shape(8).parents[1:]) > 1).any():
             raise UserError(f"The rule {name} is for one path: use it with dflash, or the rule multi-round with {method.name}.")
     return rule
+
+
+def fitting_rules(method: Method) -> tuple[str, ...]:
+    """Names of the rules that can judge `method`'s trees above temperature 0, its own first."""
+    if hasattr(method, "told") or (not method.needs_calibration and method.max_nodes(1) == 1):
+        return ("walk",)
+    shape = getattr(method, "shape", None)
+    chain = shape is not None and not hasattr(method, "with_rates") and not (np.bincount(shape(8).parents[1:]) > 1).any()
+    return tuple(name for name, rule in ACCEPTANCE.items() if rule.drawn is None or (shape is not None and (chain or not rule.chain)))
 
 
 def proposals_of(tree: DraftTree, drafted: DraftMarginals | LevelCandidates, vocab: int) -> Proposals:

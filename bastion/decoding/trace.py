@@ -7,7 +7,7 @@ import torch
 
 from bastion.latency import Calibration, Estimator
 from bastion.models.top_k import top_k_log_probs
-from bastion.step import StepTrace
+from bastion.step import Faithfulness, StepTrace
 from bastion.trees import DraftMarginals, DraftTree
 
 TARGET_CHOICES = 5
@@ -21,6 +21,7 @@ def trace_step(
     context: int,
     latency: Estimator | None,
     calibration: Calibration | None,
+    faithful: Faithfulness | None = None,
 ) -> StepTrace:
     """logits [n, vocab] of the verified nodes. latency: what the tree was grown by, before it hears of this step;
     verify times are left empty without it, draft and other time without a calibration."""
@@ -48,4 +49,5 @@ def trace_step(
         predicted_seconds=predicted,
         predicted_draft_seconds=calibration.draft_seconds if calibration else None,
         predicted_other_seconds=calibration.other_seconds if calibration else None,
+        faithfulness=faithful,
     )

@@ -68,6 +68,11 @@ GLOSSARY: dict[str, str] = {
               "was a fault.",
     "simulated drafter": "One that is right at chosen rates because it is told what the target will say. It tells about the engine and the "
                          "budget, and nothing about a pair.",
+    "acceptance rule": "How it is decided which drafted tokens the target keeps, and which token follows them.",
+    "not lossless": "The output does not follow the target's distribution: it is not what the target alone would say.",
+    "total variation": "How far two distributions are apart: half the sum of all differences in probability. 0 is equal, "
+                       "1 is nothing in common.",
+    "entropy": "How undecided a distribution is, in nats: 0 when one token is certain. It is the mean of -log p over tokens drawn from it.",
     "stranded tokens": "Tokens that paths cut off by the drafter's depth would have gone on for, estimated.",
 }
 

@@ -20,6 +20,7 @@ from typing import Any
 from bastion import __version__
 from bastion.analysis.speed import estimated_plain_speed
 from bastion.figures import numbers
+from bastion.figures.faithfulness import lossy_label
 from bastion.figures.glossary import GLOSSARY
 from bastion.figures.tree_component import CSS, HTML, JS
 from bastion.figures.tree_payload import run_payload, step_payload
@@ -113,7 +114,7 @@ def _measured_plain(info: Mapping[str, Any]) -> float | None:
 def _made_with(info: Mapping[str, Any]) -> str:
     temperature = info["sampling"].get("temperature")
     warmth = f"temperature {temperature:g}" if isinstance(temperature, (int, float)) else ""
-    parts = [info["pair"], f"method {info['method']}" if info["method"] else "", warmth, info["device"], info["dtype"],
+    parts = [info["pair"], f"method {info['method']}" if info["method"] else "", warmth, lossy_label(info), info["device"], info["dtype"],
              _day(info["created"]), "cut short" if not info["complete"] else ""]
     return " \u00b7 ".join(f"<bdi>{_text(part)}</bdi>" for part in parts if part)
 

@@ -111,7 +111,7 @@ class DecodingEngine:
         from bastion.decoding import decode
         return decode(pair, prompt_ids, method=resolved(request), temperature=request.temperature,
                       top_p=request.top_p, top_k=request.top_k, max_new_tokens=request.max_new_tokens,
-                      seed=request.seed, trace=True, on_read=on_read)
+                      seed=request.seed, trace=True, acceptance=request.acceptance, on_read=on_read)
 
 
 def resolved(request: DecodeRequest) -> Any:

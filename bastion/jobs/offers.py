@@ -8,6 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 
 NEEDED = ("torch", "transformers")
+SAMPLES = {None: None, "N": "16", "a,b,c": "4,2,2,1", "R": "0.8"}   # an argument of each form
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class MethodOffer:
     summary: str
     argument: str | None
     adaptive: bool   # chooses its tree size within bounds
+    rules: tuple[str, ...] = ("walk",)   # the acceptance rules that fit, its own first
 
     @property
     def label(self) -> str:
@@ -42,7 +44,8 @@ def engine_imported() -> bool:
 def offered_methods() -> tuple[MethodOffer, ...]:
     """The methods that are built, in registry order. Imports torch at the first call."""
     from bastion.decoding.methods import METHODS
+    from bastion.decoding.rules import fitting_rules
     from bastion.jobs.engine import is_adaptive
     return tuple(MethodOffer(name, entry.summary, entry.argument,
-                             entry.argument is None and is_adaptive(entry.build(None)))
+                             entry.argument is None and is_adaptive(entry.build(None)), fitting_rules(entry.build(SAMPLES[entry.argument])))
                  for name, entry in METHODS.items() if entry.build is not None)

@@ -39,7 +39,8 @@ class PairChoice:
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:
     """One decode. `min_nodes` and `max_nodes` bound the tree of an adaptive method, root included;
-    no upper bound means the largest tree that the calibration timed."""
+    no upper bound means the largest tree that the calibration timed. `acceptance`: a rule by name; whether it fits the
+    method, decoding will say."""
 
     prompt: str
     method: str = "bastion"
@@ -52,6 +53,7 @@ class DecodeRequest:
     min_nodes: int = 1
     max_nodes: int | None = None
     yardstick: bool = True
+    acceptance: str = "walk"
 
     def check(self) -> DecodeRequest:
         """The request itself; raises UserError that names the first field that cannot be used."""
@@ -79,4 +81,4 @@ class DecodeRequest:
     def sampling(self) -> dict[str, Any]:
         """The plain values that decide what is emitted, as a run's record stores them."""
         values = asdict(self)
-        return {name: values[name] for name in ("temperature", "top_p", "top_k", "max_new_tokens", "seed")}
+        return {name: values[name] for name in ("temperature", "top_p", "top_k", "max_new_tokens", "seed", "acceptance")}

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from bastion.records.checks import InconsistentStep, check_step
-from bastion.records.schema import TABLES
-from bastion.step import GrowthLog, StepRecord, StepSeconds, StepTrace
+from bastion.records.schema import LATER_COLUMNS, TABLES
+from bastion.step import Faithfulness, GrowthLog, StepRecord, StepSeconds, StepTrace
 
 
 def steps_from_tables(tables: Mapping[str, pa.Table]) -> tuple[list[StepRecord], list[list[str]]]:
@@ -44,6 +44,9 @@ class _Columns:
         self._numbers: dict[str, np.ndarray] = {}
         self._lists: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for field in TABLES[name]:
+            if field.name not in table.column_names and field.name in LATER_COLUMNS:
+                self._arrays[field.name] = pa.nulls(table.num_rows, field.type)
+                continue
             if field.name not in table.column_names:
                 raise InconsistentStep(f"table {name} lacks the column {field.name!r}")
             column = table.column(field.name)
@@ -161,7 +164,19 @@ def _trace(columns: Mapping[str, _Columns], bounds: Mapping[str, np.ndarray],
         growth=_growth(columns, bounds, index),
         predicted_seconds=steps.row_list("predicted_seconds", index),
         predicted_draft_seconds=steps.value("predicted_draft_seconds", index),
-        predicted_other_seconds=steps.value("predicted_other_seconds", index))
+        predicted_other_seconds=steps.value("predicted_other_seconds", index),
+        faithfulness=_faithfulness(steps, index))
+
+
+def _faithfulness(steps: _Columns, index: int) -> Faithfulness | None:
+    names = ("variation", "rule_entropy", "target_entropy", "surprise")
+    values = [steps.value(name, index) for name in names]
+    if None in values:
+        return None
+    found = [np.array(value, np.float64) for value in values]   # a gap within reads as NaN
+    if any(len(value) != len(steps.row_list("emitted", index)) for value in found):
+        raise InconsistentStep(f"step {index}: faithfulness is not one value per emitted token")
+    return Faithfulness(*found)
 
 
 def _growth(columns: Mapping[str, _Columns], bounds: Mapping[str, np.ndarray],

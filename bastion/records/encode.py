@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from bastion.records.schema import GROWTH, MARGINALS, NODES, STEPS
+from bastion.records.schema import GROWTH, LATER_COLUMNS, MARGINALS, NODES, STEPS
 from bastion.step import GrowthLog, StepRecord, StepTrace
 
 
@@ -47,6 +47,7 @@ def _step_row(step: StepRecord, pieces: Sequence[str]) -> pa.RecordBatch:
         "predicted_seconds": trace.predicted_seconds if trace else [],
         "predicted_draft_seconds": trace.predicted_draft_seconds if trace else None,
         "predicted_other_seconds": trace.predicted_other_seconds if trace else None,
+        **{name: getattr(trace.faithfulness, name) if trace and trace.faithfulness is not None else None for name in LATER_COLUMNS},
     }
     arrays = []
     for column in STEPS:

@@ -97,7 +97,7 @@ def folder_bytes(folder: Path) -> int:
 
 def _from_info(info: dict[str, Any], size: int) -> RunSummary:
     totals, group, note = info["totals"], info["group"] or {}, info.get("note")
-    tokens = _number(totals.get("tokens"))
+    tokens, rule = _number(totals.get("tokens")), info["sampling"].get("acceptance")
     return RunSummary(
         id=info["id"], created=info["created"], title=info["title"], pair=info["pair"],
         method=info["method"], device=info["device"], dtype=info["dtype"],
@@ -105,6 +105,7 @@ def _from_info(info: dict[str, Any], size: int) -> RunSummary:
         tokens=None if tokens is None else int(tokens), tau=_number(totals.get("tau")),
         tokens_per_second=_number(totals.get("tokens_per_second")), note=note if isinstance(note, str) else "",
         temperature=_number(info["sampling"].get("temperature")), prompt_set=info["prompt_set"],
+        acceptance=rule if isinstance(rule, str) else "",
         group=str(group.get("kind", "")), group_id=str(group.get("id", "")), bytes=size)
 
 

@@ -75,6 +75,7 @@ class RunSummary:
     tokens_per_second: float | None
     note: str = ""
     temperature: float | None = None
+    acceptance: str = ""      # name of the acceptance rule; empty where the run does not say
     prompt_set: str = ""
     group: str = ""           # "race" or "benchmark" for a run that belongs to one
     group_id: str = ""

@@ -44,7 +44,15 @@ STEPS = pa.schema([
     pa.field("predicted_seconds", pa.list_(pa.float64()), nullable=False),
     pa.field("predicted_draft_seconds", pa.float64()),
     pa.field("predicted_other_seconds", pa.float64()),
+    # Per emitted token; null where it was not worked out, and absent in runs of older versions.
+    pa.field("variation", pa.list_(pa.float64())),
+    pa.field("rule_entropy", pa.list_(pa.float64())),
+    pa.field("target_entropy", pa.list_(pa.float64())),
+    pa.field("surprise", pa.list_(pa.float64())),
 ])
+
+LATER_COLUMNS = frozenset({"variation", "rule_entropy", "target_entropy", "surprise"})
+"""Columns that runs of older versions lack: they read as null."""
 
 NODES = pa.schema([
     pa.field("step", pa.int64(), nullable=False),

@@ -79,4 +79,4 @@ def _read_stream(path: Path, schema: pa.Schema) -> pa.Table:
                 batches.append(reader.read_next_batch())
     except (StopIteration, FileNotFoundError, EOFError, pa.ArrowInvalid, OSError):
         pass  # the end, or a write that was cut short: what came before it is whole
-    return pa.Table.from_batches(batches, schema)
+    return pa.Table.from_batches(batches, None if batches else schema)   # an older version wrote fewer columns

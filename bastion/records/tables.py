@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bastion.errors import UserError
-from bastion.records.schema import TABLES
+from bastion.records.schema import LATER_COLUMNS, TABLES
 
 MAX_TABLE_BYTES = 2**30       # uncompressed, per table
 MAX_TABLE_VALUES = 50_000_000  # per column, list items counted
@@ -31,19 +31,20 @@ def _read_table(path: Path, name: str, shown: str, advice: str) -> pa.Table:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             _check_size(file, shown)
-            missing = [c for c in TABLES[name].names if c not in file.schema_arrow.names]
+            here = [c for c in TABLES[name].names if c in file.schema_arrow.names]
+            missing = [c for c in TABLES[name].names if c not in here and c not in LATER_COLUMNS]
             if missing:
                 raise UserError(f"{shown} lacks the column {missing[0]!r}; the run is damaged or "
                                 "was not written by BASTION Studio.")
             batches, size = [], 0
-            for batch in file.iter_batches(_BATCH_ROWS, columns=TABLES[name].names):
+            for batch in file.iter_batches(_BATCH_ROWS, columns=here):
                 batch.validate(full=True)
                 size += batch.nbytes
                 if size > MAX_TABLE_BYTES:
                     raise UserError(f"{shown} is too large to be a run's table; it was not opened.")
                 batches.append(batch)
             return pa.Table.from_batches(batches, file.schema_arrow if not batches else None) \
-                .select(TABLES[name].names)
+                .select(here)
     except FileNotFoundError:
         raise UserError(f"{shown} is missing; the run is damaged.") from None
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -9,6 +9,7 @@ import streamlit as st
 
 from bastion.errors import UserError
 from bastion.figures.glossary import GLOSSARY
+from bastion.figures.faithfulness import rule_label
 from bastion.figures.latency_words import estimator_name
 from bastion.jobs import EXAMPLES, DecodeRequest, manager
 from bastion.jobs.offers import MethodOffer, engine_imported, offered_methods
@@ -21,7 +22,7 @@ BUTTON_WIDTH, FIELD_WIDTH = 128, 150   # pixels; what does not fit beside wraps 
 
 DEFAULTS = {"prompt": "", "method": "bastion", "method_argument": 16, "method_widths": "4,2,2,1", "method_rates": "0.8",
             "estimator": "roofline", "temperature": 0.0, "top_p": 1.0, "top_k": 0,
-            "max_new_tokens": 128, "seed": 0, "min_nodes": 1, "max_nodes": None}
+            "max_new_tokens": 128, "seed": 0, "min_nodes": 1, "max_nodes": None, "acceptance": "walk"}
 
 
 LIMITS = {"temperature": (0.0, 5.0), "top_p": (0.01, 1.0), "top_k": (0, 100_000), "max_new_tokens": (1, 4096),
@@ -89,6 +90,9 @@ def _bring_settings(info: Mapping[str, Any], methods: Mapping[str, MethodOffer])
             if methods[name].argument == written and 0 < len(argument) <= 40 and set(argument) <= set(characters):
                 st.session_state[key] = argument
     sampling = info.get("sampling")
+    rule = sampling.get("acceptance") if isinstance(sampling, Mapping) else None
+    if name in methods:
+        st.session_state["acceptance"] = rule if rule in methods[name].rules else DEFAULTS["acceptance"]
     for field, (low, high) in LIMITS.items():
         value = sampling.get(field) if isinstance(sampling, Mapping) else None
         if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
@@ -120,6 +124,8 @@ def _settings(brought: Shown | None) -> None:
                      help="0 takes the target's most probable token. Above 0 tokens are drawn from exactly the "
                           "target's distribution.")
     row.number_input("New tokens, at most", *LIMITS["max_new_tokens"], key="max_new_tokens", persist_state="session", step=32, width=FIELD_WIDTH)
+    if state["acceptance"] not in offer.rules:   # it went with another method
+        state["acceptance"] = DEFAULTS["acceptance"]
     with row.popover("Budget and sampling"):
         if offer.adaptive:
             low, high = st.columns(2)
@@ -132,6 +138,9 @@ def _settings(brought: Shown | None) -> None:
         left.number_input("Top-p", *LIMITS["top_p"], key="top_p", persist_state="session", step=0.05, format="%.2f",
                           help="Keep the most probable tokens whose probabilities add up to this; 1 keeps all.")
         right.number_input("Top-k", *LIMITS["top_k"], key="top_k", persist_state="session", step=10, help="Keep this many tokens; 0 keeps all.")
+        st.selectbox("Acceptance rule", offer.rules, key="acceptance", persist_state="session", format_func=rule_label,
+                     help=GLOSSARY["acceptance rule"] + " Above temperature 0 rules differ; those that fit the method are offered. "
+                          "reference-argmax is what the paper's released code does, to be watched going wrong.")
         st.number_input("Seed", *LIMITS["seed"], key="seed", persist_state="session", help="The same seed draws the same tokens.")
 
 
@@ -152,7 +161,7 @@ def _start() -> None:
         prompt=state["prompt"], method=offer.name + argument, pair=chosen_pair(),
         temperature=state["temperature"], top_p=state["top_p"], top_k=state["top_k"],
         max_new_tokens=state["max_new_tokens"], seed=state["seed"],
-        min_nodes=state["min_nodes"], max_nodes=state["max_nodes"])
+        min_nodes=state["min_nodes"], max_nodes=state["max_nodes"], acceptance=state["acceptance"])
     try:
         st.query_params.from_dict({"run": manager().submit(request)})
         state["problem"] = None

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import streamlit as st
 
+from bastion.figures.faithfulness import lossy_label
 from bastion.figures.glossary import GLOSSARY
 from bastion.records import RunSummary
 
@@ -57,7 +58,7 @@ def _frame(runs: Sequence[RunSummary]):
     return pd.DataFrame({
         "made": pd.Series([_made(run.created) for run in runs], dtype="datetime64[us]"),
         "title": [one_line(run.title) or "untitled" for run in runs],
-        "method": [one_line(run.method) for run in runs],
+        "method": [_method(run) for run in runs],
         "temperature": pd.Series([run.temperature for run in runs], dtype="float64"),
         "tokens": pd.Series([run.tokens for run in runs], dtype="float64"),
         "tau": pd.Series([run.tau for run in runs], dtype="float64"),
@@ -70,6 +71,12 @@ def _frame(runs: Sequence[RunSummary]):
         "group": [one_line(run.group) for run in runs],
         "note": [one_line(run.note) for run in runs],
     })
+
+
+def _method(run: RunSummary) -> str:
+    """The method, and the acceptance rule where that made the output other than the target's."""
+    rule = lossy_label({"method": run.method, "sampling": {"temperature": run.temperature, "acceptance": run.acceptance}})
+    return ", ".join(filter(None, (one_line(run.method), rule)))
 
 
 def ended(run: RunSummary) -> str:

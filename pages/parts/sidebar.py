@@ -8,6 +8,7 @@ from datetime import datetime, UTC
 import streamlit as st
 
 from bastion.errors import UserError
+from bastion.figures.faithfulness import lossy_label
 from bastion.figures.numbers import count
 from bastion.jobs import manager
 from bastion.jobs.shown import Shown, recent
@@ -42,6 +43,7 @@ def _facts(shown: Shown) -> list[tuple[str, str]]:
         ("Device", ", ".join(filter(None, (str(info.get("device") or ""), str(info.get("dtype") or ""))))),
         ("Method", str(info.get("method") or "")),
         ("Temperature", f"{sampling['temperature']:g}" if isinstance(sampling.get("temperature"), (int, float)) else ""),
+        ("Acceptance", lossy_label(info)),
         ("Calibration", calibration_words(info.get("calibration"))),
         ("Queue", f"{waiting} at work or waiting" if waiting > 1 else ""),
     ]
