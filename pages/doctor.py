@@ -23,5 +23,5 @@ else:
 if report:
     report_part(report)
 elif not missing:
-    st.markdown("Press Examine: the target answers ten questions, and the drafter is judged at every position of the answers, as "
+    st.markdown("Press Examine: the target answers some questions, and the drafter is judged at every position of the answers, as "
                 "loaded and with one thing changed at a time. What raises tau is a fault, and the report says which setting to change.")

@@ -11,8 +11,8 @@ from bastion.decoding.doctor.registry import CHECKS
 from tests.crooked_pairs import rounded_target, with_folder, with_session, with_template
 
 HERE = Path(__file__).parent
-QUESTIONS, TOKENS = 5, 32   # where the target must answer anew
-FEW = 5                     # answers that show a costly fault; slight ones need all
+QUESTIONS, TOKENS = 4, 24   # where the target must answer anew
+FEW = 3                     # answers that show a costly fault; slight ones need all
 TRAINED = [1, 8, 14, 20, 27]
 
 

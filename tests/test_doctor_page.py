@@ -35,7 +35,8 @@ REPORT = {
 class Engine(CountingEngine):
     fails = False
 
-    def examine(self, pair, prompts, tokens, nodes, say):
+    def examine(self, pair, prompts, tokens, nodes, tests, say):
+        self.asked = (prompts, tests)
         say("Testing: mask token", 0.5)
         self._pass("examine")
         say("Testing: order", 0.6)
@@ -103,6 +104,18 @@ def test_while_it_runs_it_says_how_far_and_can_be_stopped(jobs, engine):
     engine.release("examine")
     finished(jobs)
     assert jobs.view(JOB_ID).state == "cancelled" and "Stopped." in shown(page())
+
+
+def test_the_address_says_how_much_is_asked_and_which_tests_are_made(jobs, engine):
+    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
+    test.run()
+    test.query_params["doctor-size"] = "quick"
+    test.query_params["doctor-tests"] = ["mask", "no such test", "order"]
+    test.switch_page("pages/doctor.py").run()
+    assert not test.exception and "under a minute" in shown(test)
+    test.button(key="doctor-start").click().run()
+    finished(jobs)
+    assert engine.asked == (3, ("mask", "order"))
 
 
 def test_a_failure_is_one_sentence(jobs, engine):

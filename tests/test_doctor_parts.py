@@ -9,10 +9,11 @@ import pytest
 from bastion.decoding.doctor import inputs, material, outputs, report_json
 from bastion.decoding.doctor.drafting import Change, Variant
 from bastion.decoding.doctor.examine import Report, check_judgeable, examine
-from bastion.decoding.doctor.registry import CHECKS, Check
+from bastion.decoding.doctor.registry import CHECKS, Check, checks_named
 from bastion.decoding.doctor.replay import Proposals, lengths, log_likelihoods, propose
 from bastion.decoding.doctor.verdict import paired
 from bastion.errors import UserError
+from bastion.figures import doctor_words
 from tests.crooked_pairs import with_session
 from tests.tiny_pair import tiny_pair
 
@@ -120,4 +121,11 @@ def test_what_cannot_be_examined_is_refused(pair):
         examine(pair)
     with pytest.raises(UserError, match="DFlash"):
         check_judgeable(replace(pair, drafter=type("D", (), {"kind": "eagle3"})()))
-    assert len({test.name for test in CHECKS}) == len(CHECKS) == 11
+    assert {test.name: test.title for test in CHECKS} == doctor_words.TESTS and len(CHECKS) == 11
+
+
+def test_tests_are_chosen_by_name():
+    assert checks_named(()) == checks_named([""]) == CHECKS
+    assert [test.name for test in checks_named([" mask", "anchor"])] == ["anchor", "mask"]
+    with pytest.raises(UserError, match="no test named dtype; the doctor has anchor, layers"):
+        checks_named(["mask", "dtype"])

@@ -15,12 +15,13 @@ from bastion.cli.output import ProgressLine, check_json_file, table, write_json
 @click.option("--prompts", "prompt_file", metavar="FILE", help='Questions as JSON lines with {"turns": [...]} or {"prompt": ...}, in place '
               "of the doctor's own.")
 @click.option("--limit", type=click.IntRange(min=1), help="Take the first so many prompts.")
+@click.option("--tests", metavar="NAMES", default="", help="Which tests to make, with commas between; all where none is named.")
 @click.option("--tokens", metavar="N", type=click.IntRange(min=2, max=4096), default=48, show_default=True, help="Tokens of each answer.")
 @click.option("--nodes", metavar="N", type=click.IntRange(min=1, max=256), default=16, show_default=True,
               help="Nodes of the best-first tree, beside the root, that tau is measured with.")
 @pair_options
 @json_option
-def doctor(prompt_file: str | None, limit: int | None, tokens: int, nodes: int, pair_options: PairOptions, json_file: str | None) -> None:
+def doctor(prompt_file: str | None, limit: int | None, tests: str, tokens: int, nodes: int, pair_options: PairOptions, json_file: str | None) -> None:
     """Say why acceptance is low: undo one suspected fault after another and measure tau with and without it."""
     check_json_file(json_file)
     asked = _prompts(prompt_file, limit)
@@ -29,10 +30,10 @@ def doctor(prompt_file: str | None, limit: int | None, tokens: int, nodes: int, 
     say = ProgressLine()
     try:
         pair = pairs.load(pair_options, say)
-        from bastion.decoding.doctor import PROMPTS, examine, report_json
+        from bastion.decoding.doctor import PROMPTS, checks_named, examine, report_json
 
         folder = Path(pair_options.drafter).expanduser() if pair_options.drafter else None
-        report = examine(pair, (asked or PROMPTS)[:limit], tokens, nodes, say=say,
+        report = examine(pair, (asked or PROMPTS)[:limit], tokens, nodes, checks_named(tests.split(",")), say=say,
                          drafter_folder=folder if folder is not None and folder.is_dir() else None)
     finally:
         say.clear()

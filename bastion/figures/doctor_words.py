@@ -6,6 +6,11 @@ from typing import Any
 
 from bastion.figures import numbers
 
+TESTS = {"anchor": "anchor embedding at slot 0", "layers": "feature layers", "context": "where the features end",
+         "template": "chat template and thinking mode", "positions": "positions", "mask": "mask token",
+         "order": "attention within the block", "vocabulary": "vocabulary map", "target weights": "quantised or altered target",
+         "drafter numbers": "number type of the drafter", "temperatures": "depth temperatures"}
+"""name -> title of every test, for where no engine is at hand."""
 HEADER = ("test", "change", "tau as loaded", "tau with it", "gain of tau", "gain, nats a token", "verdict")
 VERDICTS = {"fault": "fault", "slight": "slight fault", "worse": "healthy: worse with it", "none": "healthy: no clear gain",
             "same": "healthy: already so"}

@@ -24,6 +24,8 @@ class DoctorRequest:
     prompts: int = 10
     tokens: int = 48
     nodes: int = 16
+    tests: tuple[str, ...] = ()
+    """Their names; none for all."""
 
     def check(self) -> DoctorRequest:
         if min(self.prompts, self.tokens, self.nodes) < 1:
@@ -43,7 +45,7 @@ def doctor_work(engine: Engine, request: DoctorRequest) -> Work:
         pair = load(job, engine, request.pair)
         job.enter(EXAMINING, "Examining the pair")
         began = time.monotonic()
-        job.know({"report": engine.examine(pair, request.prompts, request.tokens, request.nodes, lambda words, share: job.say(
+        job.know({"report": engine.examine(pair, request.prompts, request.tokens, request.nodes, request.tests, lambda words, share: job.say(
             Progress(words, share, 1.0, seconds_left(began, share, 1.0))))})
 
     return work

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from importlib import metadata
 from typing import Any
@@ -101,9 +101,10 @@ class DecodingEngine:
         return described(calibrate(pair, quick=quick, grid=grid, progress=lambda words, share: say(
             Progress(f"Calibrating this device. {words}", share, 1.0, seconds_left(began, share, 1.0)))))
 
-    def examine(self, pair: Any, prompts: int, tokens: int, nodes: int, say: Callable[[str, float], None]) -> dict[str, Any]:
-        from bastion.decoding.doctor import PROMPTS, examine, report_json
-        return {**report_json(examine(pair, PROMPTS[:prompts], tokens, nodes, say=say)),
+    def examine(self, pair: Any, prompts: int, tokens: int, nodes: int, tests: Sequence[str],
+                say: Callable[[str, float], None]) -> dict[str, Any]:
+        from bastion.decoding.doctor import PROMPTS, checks_named, examine, report_json
+        return {**report_json(examine(pair, PROMPTS[:prompts], tokens, nodes, checks_named(tests), say=say)),
                 "device": pair.device_name, "dtype": pair.dtype_name}
 
     def decode(self, pair: Any, prompt_ids: list[int], request: DecodeRequest,

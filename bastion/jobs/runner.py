@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -50,8 +50,9 @@ class Engine(Protocol):
     def calibration(self, pair: Any, request: DecodeRequest) -> dict[str, Any] | None:
         """What is stored for this pair on this device; empty when the method needs none, None when it is to be made."""
 
-    def examine(self, pair: Any, prompts: int, tokens: int, nodes: int, say: Callable[[str, float], None]) -> dict[str, Any]:
-        """What is wrong with the pair, as `bastion.decoding.doctor.report_json` has it."""
+    def examine(self, pair: Any, prompts: int, tokens: int, nodes: int, tests: Sequence[str],
+                say: Callable[[str, float], None]) -> dict[str, Any]:
+        """What is wrong with the pair, as `bastion.decoding.doctor.report_json` has it. tests: their names; none for all."""
 
     def calibrate(self, pair: Any, say: Say, quick: bool = True, grid: ProbeGrid | None = None) -> dict[str, Any]:
         """Measure and store it; quick or full, or over a grid of its own."""

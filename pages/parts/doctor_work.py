@@ -1,10 +1,11 @@
-"""Starting the doctor from the page: progress, remaining time, a stop."""
+"""Starting the doctor from the page: how much to ask, which tests, progress, remaining time, a stop."""
 
 from __future__ import annotations
 
 import streamlit as st
 
 from bastion.errors import UserError
+from bastion.figures import doctor_words as words
 from bastion.jobs import FINAL, JobView, PairChoice, manager
 from bastion.jobs.doctoring import JOB_ID, DoctorRequest, start_doctor
 from pages.parts.fetch import model_at_hand
@@ -15,6 +16,9 @@ from pages.parts.work_progress import work_progress
 HEIGHT = 96   # pixels: the same with the button and with the progress, so that nothing below moves
 POLL_SECONDS = 0.5
 PROBLEM = "doctor-problem"
+SIZE, TESTED = "doctor-size", "doctor-tests"   # also their names in the address
+QUESTIONS = {"quick": 3, "full": 10}
+EXPECTED = {"quick": "under a minute", "full": "about two minutes"}
 
 
 def examine_here(choice: PairChoice) -> None:
@@ -22,7 +26,14 @@ def examine_here(choice: PairChoice) -> None:
     if not model_at_hand(choice):
         return
     view = manager().view(JOB_ID)
-    _area(choice, polling=view is not None and view.state not in FINAL)
+    running = view is not None and view.state not in FINAL
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    row.segmented_control("Questions", list(QUESTIONS), default="full", required=True, key=SIZE, bind="query-params", disabled=running,
+                          help=f"Quick: the target answers {QUESTIONS['quick']} questions; full: {QUESTIONS['full']}. Slight faults show on all of "
+                               "them only.")
+    row.multiselect("Tests", list(words.TESTS), key=TESTED, bind="query-params", placeholder="all of them", disabled=running,
+                    width=520, help=" · ".join(f"{name}: {title}" for name, title in words.TESTS.items()))
+    _area(choice, polling=running)
 
 
 def _area(choice: PairChoice, polling: bool) -> None:
@@ -46,13 +57,13 @@ def _controls(view: JobView | None, choice: PairChoice) -> None:
     ending = {"cancelled": "Stopped. ", "failed": plain(view.error) + " "}.get(view.state, "") if view is not None else ""
     if problem := st.session_state.get(PROBLEM):
         ending = plain(problem) + " "
-    st.caption(ending + f"Examines {plain(choice.label, 60) or 'the pair named in the sidebar'}; the default pair takes about two minutes on two cores. "
-               "From a shell: `python -m bastion doctor`.")
+    st.caption(ending + f"Examines {plain(choice.label, 60) or 'the pair named in the sidebar'}; all tests of the default pair take "
+               f"{EXPECTED[st.session_state[SIZE]]} on two quiet cores. From a shell: `python -m bastion doctor`.")
 
 
 def _start() -> None:
     st.session_state[PROBLEM] = ""
     try:
-        start_doctor(manager(), DoctorRequest(chosen_pair()))
+        start_doctor(manager(), DoctorRequest(chosen_pair(), QUESTIONS[st.session_state[SIZE]], tests=tuple(st.session_state[TESTED])))
     except UserError as error:
         st.session_state[PROBLEM] = str(error)

@@ -19,8 +19,10 @@ from bastion.errors import UserError
 from bastion.models.pair import Pair
 
 TOKENS, NODES = 48, 16
-SCREENED = 3
-"""Answers after which a change that does not help is given up."""
+SCREENED = (1, 3, 6)
+"""Answers after which a change that does not help is given up; after the first only one that clearly does much harm."""
+MUCH = 0.3
+"""Tokens a step: the whole interval below minus this on a single answer is much harm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +183,14 @@ def _outcome(pair: Pair, test: Check, variant: Variant, baseline: Measured, node
             raise UserError("The target's answers under the change are too short to judge.")
         baseline = Measured(pair, before, Change(), nodes)
     measured = Measured(pair, answers, change, nodes)
-    for count in (SCREENED, len(answers)) if change.answers is None else (len(answers),):
+    for count in (*SCREENED, len(answers)) if change.answers is None else (len(answers),):
         baseline.extend(count)
         if not measured.extend(count, baseline):
             return Outcome(same=True, **made)
         tau, likelihood = measured.against(baseline)
-        if tau.high < 0 or (likelihood.high < 0 and tau.gain < 0) or (tau.hopeless_tau and likelihood.hopeless_likelihood):
+        if tau.high < -MUCH:
+            break
+        if count > SCREENED[0] and (
+                tau.high < 0 or (likelihood.high < 0 and tau.gain < 0) or (tau.hopeless_tau and likelihood.hopeless_likelihood)):
             break  # it does harm or nothing: not measured further
     return Outcome(same=False, tau=tau, likelihood=likelihood, **made)

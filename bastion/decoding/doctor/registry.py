@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bastion.decoding.doctor import inputs, numbers, outputs, templates
 from bastion.decoding.doctor.bench import Bench
 from bastion.decoding.doctor.drafting import Variant
+from bastion.errors import UserError
 from bastion.models.pair import Pair
 
 
@@ -41,3 +42,11 @@ CHECKS: tuple[Check, ...] = (
     Check("temperatures", "depth temperatures", _of_pair(outputs.temperatures), trusted=False,
          absent="The drafter has no depth temperatures."),
 )
+
+
+def checks_named(names: Iterable[str]) -> tuple[Check, ...]:
+    """The tests of these names, in the registry's order; all of them for no names. Raises UserError."""
+    wanted = {name.strip() for name in names if name.strip()}
+    if unknown := sorted(wanted - {check.name for check in CHECKS}):
+        raise UserError(f"There is no test named {unknown[0]}; the doctor has {', '.join(check.name for check in CHECKS)}.")
+    return tuple(check for check in CHECKS if not wanted or check.name in wanted)

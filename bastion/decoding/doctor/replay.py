@@ -21,7 +21,7 @@ from bastion.models.registry import Drafter
 from bastion.trees import DraftMarginals, FixedBudget, grow_best_first
 
 CANDIDATES = 256
-"""Tokens kept per depth."""
+"""Tokens kept per depth: as many as the largest tree can take."""
 
 
 class _Caught(Exception):
@@ -129,6 +129,8 @@ def _own_rules(model: Any) -> bool:
 def _kept(one: Given, longest: Given) -> int:
     """Rows at the start of `one` that are those of `longest`."""
     n = len(one.context)
+    if one.context.data_ptr() == longest.context.data_ptr() and one.context_positions.equal(longest.context_positions[:n]):
+        return n   # a stretch of the same rows
     same = (one.context == longest.context[:n]).all(dim=-1) & (one.context_positions == longest.context_positions[:n])
     return int(same.long().cumprod(0).sum())
 
