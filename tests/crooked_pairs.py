@@ -8,6 +8,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from bastion.drafters.dflash_drafter import DFlashDrafter, DFlashSession, load_dflash
@@ -82,10 +83,33 @@ def with_template(pair: Pair, template: str = VICUNA) -> Pair:
 def rounded_target(bits: int) -> Pair:
     """The default pair with the target's weights rounded to so many bits, a scale for each output."""
     pair = load_pair("smollm2-135m", device="cpu", dtype="float32")
-    with torch.inference_mode():
-        for module in pair.target.model.modules():
-            if isinstance(module, PackedLinear) and module is not pair.target.head:
-                scale = module.plain.abs().amax(dim=1, keepdim=True) / (2 ** (bits - 1) - 1)
-                module.plain = torch.nn.Parameter((module.plain / scale).round() * scale, requires_grad=False)
-                module.packed = torch.ops.mkldnn._reorder_linear_weight(module.plain.detach())
+    _round(pair.target.model, bits, but=pair.target.head)
     return pair
+
+
+def rounded_drafter(pair: Pair, bits: int) -> Pair:
+    """The same of the drafter's weights."""
+    drafter = load_dflash(Path(PRESETS[pair.name].drafter), pair.target, dtype=torch.float32)
+    _round(drafter.model, bits)
+    return replace(pair, drafter=drafter)
+
+
+@torch.inference_mode()
+def _round(model: torch.nn.Module, bits: int, but: torch.nn.Module | None = None) -> None:
+    for module in model.modules():
+        if isinstance(module, PackedLinear) and module is not but:
+            scale = module.plain.abs().amax(dim=1, keepdim=True) / (2 ** (bits - 1) - 1)
+            module.plain = torch.nn.Parameter((module.plain / scale).round() * scale, requires_grad=False)
+            module.packed = torch.ops.mkldnn._reorder_linear_weight(module.plain.detach())
+
+
+def with_pruned_vocabulary(pair: Pair, kept: np.ndarray, taken_for: str = "") -> Pair:
+    """The drafter with a head over the target's tokens `kept` (ascending ids) alone. taken_for: what the loader took
+    the stored map d2t for, if not for what it is: "offsets" to be the ids themselves, or "ids" to be offsets."""
+    drafter, rows = copy.copy(pair.drafter), torch.from_numpy(kept)
+    head = torch.nn.Linear(pair.target.hidden_size, len(kept), bias=False)
+    head.weight = torch.nn.Parameter(pair.target.embed(rows).to(drafter.dtype), requires_grad=False)   # the default target's are tied
+    drafter.head = head
+    own = np.arange(len(kept))
+    drafter.target_ids = {"": kept, "offsets": kept - own, "ids": kept + own}[taken_for]
+    return replace(pair, drafter=drafter)

@@ -3,12 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bastion import decode
 from bastion.decoding.doctor import examine, material
-from bastion.decoding.doctor.registry import CHECKS
-from tests.crooked_pairs import rounded_target, with_folder, with_session, with_template
+from bastion.decoding.doctor.registry import CHECKS, checks_named
+from tests.crooked_pairs import rounded_drafter, rounded_target, with_folder, with_pruned_vocabulary, with_session, with_template
 
 HERE = Path(__file__).parent
 QUESTIONS, TOKENS = 4, 24   # where the target must answer anew
@@ -82,6 +83,27 @@ def test_a_wrong_mask_token_is_named_first(default_pair, found, tmp_path):
 def test_wrong_depth_temperatures_are_named_first(default_pair, found, tmp_path):
     report = found(with_folder(default_pair, tmp_path / "drafter", growth=lambda raw: {**raw, "depth_temperatures": [0.3] * 7}))
     assert report.findings[0].test == "temperatures"
+
+
+def test_a_drafter_of_rounded_weights_is_named_first(default_pair, found):
+    assert found(rounded_drafter(default_pair, 3)).findings[0].test == "drafter numbers"
+
+
+@pytest.fixture(scope="module")
+def kept(answers):
+    """A third of the vocabulary, with all that the answers need."""
+    needed = [token for answer in answers for token in answer.ids]
+    return np.unique([*needed, *range(0, 49152, 3)])
+
+
+@pytest.mark.parametrize(("taken_for", "undone"), [("", None), ("offsets", "vocabulary map as offsets"), ("ids", "vocabulary map as ids")])
+def test_a_wrong_map_from_a_reduced_vocabulary_is_found(default_pair, answers, kept, taken_for, undone):
+    pair = with_pruned_vocabulary(default_pair, kept, taken_for)
+    tests = checks_named(["vocabulary", "mask", "drafter numbers"])
+    report = examine(pair, material.PROMPTS[:QUESTIONS], TOKENS, answers=answers[:FEW], tests=tests)
+    assert [(one.test, one.label) for one in report.findings] == ([("vocabulary", undone)] if undone else [])
+    assert undone is None or report.findings[0].tau.after > 2 and report.tau < 1.3
+    assert "is not shaped like" in report.not_tested["drafter numbers"]
 
 
 @pytest.mark.parametrize("fault", ["template", "target weights"])

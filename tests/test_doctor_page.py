@@ -140,7 +140,8 @@ def test_a_request_that_cannot_be_is_refused(jobs):
 def test_the_chart_draws_every_change_that_makes_a_difference_and_escapes_names():
     figure = doctor_figure(REPORT)
     assert list(figure.data[0].x) == pytest.approx([0.8, -0.3])
-    assert figure.data[0].y[0] == "mask: a &lt;b&gt;change&lt;/b&gt;"
+    assert list(figure.layout.yaxis.ticktext) == ["mask: a &lt;b&gt;change&lt;/b&gt;", "order: a &lt;b&gt;change&lt;/b&gt;"]
+    assert figure.data[0].customdata[0][0] == "mask: a &lt;b&gt;change&lt;/b&gt;"
     assert figure.layout.title.text == "Undoing 1 fault raises tau"
     assert len(doctor_table(REPORT)) == 3
     assert "no fault found" in words.headline({**REPORT, "findings": []})

@@ -52,7 +52,7 @@ def test_the_replay_proposes_what_the_session_does(pair, answers, fault):
 @pytest.mark.parametrize(("fault", "undo"), [
     ("anchor", Change(given=inputs.anchor_put)), ("context", Change(given=inputs.context_cut)),
     ("positions", Change(given=inputs.positions_put)), ("order", Change(given=inputs.bidirectional)),
-    ("vocabulary", Change(ids=lambda ids: (ids - 1) % 40))])
+    ("vocabulary", Change(ids=lambda ids, own: (ids - 1) % 40))])
 def test_each_undoing_restores_the_healthy_proposals(pair, answers, fault, undo):
     for answer in answers:
         healthy, cured = propose(pair.drafter, answer, Change()), propose(with_session(pair, fault).drafter, answer, undo)
@@ -86,7 +86,7 @@ def test_lengths_by_hand():
     answer = material.Answer((9, 1, 2, 3, 4, 5), 1, {})
     ids = np.array([[[2, 0], [3, 0], [4, 0]], [[3, 7], [7, 4], [5, 7]]])
     log_probs = np.log(np.array([[[0.6, 0.3]] * 3, [[0.6, 0.3]] * 3]))
-    made = Proposals(ids, log_probs)
+    made = Proposals(ids, log_probs, ids)
     assert lengths(made, answer, 4).tolist() == [4, 2]     # the whole path; 3, then 7 where the target says 4
     assert lengths(made, answer, 30).tolist() == [4, 4]    # the second choice is in a tree as large as that
     expected = np.log([[0.6, 0.6, 0.6], [0.6, 0.3, 0.6]]).mean(axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 import pandas as pd
@@ -13,7 +14,9 @@ from bastion.figures.doctor_words import verdict
 from bastion.figures.frame import house_figure, ink_colour, shade
 from bastion.figures.palette import ACCEPTED, REJECTED
 
-ROW = 24  # pixels of one bar
+ROW = 30  # pixels of one bar
+NAMES = 190  # pixels left of the bars
+NAME_LETTERS = 28  # in a line of a bar's name, of which there are two at most
 
 
 def doctor_figure(report: dict[str, Any], dark: bool = False) -> go.Figure:
@@ -26,16 +29,24 @@ def doctor_figure(report: dict[str, Any], dark: bool = False) -> go.Figure:
     faults = [one["verdict"] in ("fault", "slight") for one in tried]
     gains = [one["tau_gain"] for one in tried]
     figure.add_bar(
-        x=gains, y=[escape(f"{one['test']}: {one['change']}") for one in tried], orientation="h",
+        x=gains, y=list(range(len(tried))), orientation="h",
         marker={"color": [ACCEPTED if fault else shade(REJECTED, 0.6) for fault in faults], "line": {"width": 0}},
         error_x={"type": "data", "symmetric": False, "array": [one["tau_interval"][1] - one["tau_gain"] for one in tried],
                  "arrayminus": [one["tau_gain"] - one["tau_interval"][0] for one in tried], "thickness": 1, "width": 3,
                  "color": ink_colour(dark)},
-        customdata=[verdict(one) for one in tried], hovertemplate="%{y}<br>%{x:+.2f}, %{customdata}<extra></extra>", showlegend=False)
-    figure.update_yaxes(autorange="reversed", automargin=True, rangemode="normal", showgrid=False)
+        customdata=[(escape(f"{one['test']}: {one['change']}"), verdict(one)) for one in tried],
+        hovertemplate="%{customdata[0]}<br>%{x:+.2f}, %{customdata[1]}<extra></extra>", showlegend=False)
+    figure.update_yaxes(autorange="reversed", rangemode="normal", showgrid=False, tickvals=list(range(len(tried))), ticktext=[_name(one) for one in tried])
     figure.update_xaxes(zeroline=True, zerolinewidth=1, zerolinecolor=ink_colour(dark))
-    figure.update_layout(height=160 + ROW * len(tried), bargap=0.35)
+    # title and caption begin where the names do, so that neither is cut off on a narrow page
+    figure.update_layout(height=160 + ROW * len(tried), bargap=0.45, margin={"l": NAMES}, title={"x": 0, "xref": "container", "pad": {"l": 2}})
+    figure.update_annotations(xshift=2 - NAMES)
     return figure
+
+
+def _name(one: dict[str, Any]) -> str:
+    lines = wrap(f"{one['test']}: {one['change']}", NAME_LETTERS, max_lines=2, placeholder=" …")
+    return "<br>".join(map(escape, lines))
 
 
 def doctor_table(report: dict[str, Any]) -> pd.DataFrame:

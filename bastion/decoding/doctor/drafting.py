@@ -43,8 +43,8 @@ class Change:
 
     layer_ids: tuple[int, ...] | None = None
     given: Callable[[Drafter, Given, Where], Given] | None = None
-    ids: Callable[[np.ndarray], np.ndarray] | None = None
-    """On the proposed token ids, int64 [depth, k]."""
+    ids: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    """(proposed ids, the same in the drafter's own vocabulary) -> other ids, int64 [anchors, depth, k]."""
     temperatures: tuple[float, ...] | None = None
     answers: Callable[[], tuple[list[Answer], list[Answer]] | None] | None = None
     """The same texts read as loaded and as proposed, to be judged on in place of the pair's own; None: no difference."""

@@ -153,7 +153,8 @@ class Measured:
         for place in range(len(self.tau), min(count, len(self.answers))):
             answer = self.answers[place]
             if self.change.only_ids and baseline is not None:
-                made = Proposals(self.change.ids(baseline.proposals[place].ids), baseline.proposals[place].log_probs)
+                loaded = baseline.proposals[place]
+                made = Proposals(self.change.ids(loaded.ids, loaded.own), loaded.log_probs, loaded.own)
             else:
                 made = propose(self.pair.drafter, answer, self.change)
             if made is None:

@@ -70,12 +70,16 @@ def beside(drafter: Any, target: Target) -> Any:
     return moved
 
 
+def _shape(drafter: Any) -> tuple:
+    return len(drafter.feature_layer_ids), drafter.depth, None if drafter.target_ids is None else len(drafter.target_ids)
+
+
 def drafter_type(bench: Bench) -> list[Variant]:
     folder, pair = bench.drafter_source, bench.pair
     if folder is None:
         raise UserError("It is not known which folder the drafter was loaded from; name it with --drafter.")
     loaded = load_dflash(folder, pair.target, dtype=torch.float32)
-    if len(loaded.feature_layer_ids) != len(pair.drafter.feature_layer_ids) or loaded.depth != pair.drafter.depth:
+    if _shape(loaded) != _shape(pair.drafter):
         raise UserError(f"The drafter in {folder} is not shaped like the loaded one, so it cannot stand in for it.")
     mended = copy.copy(pair.drafter)
     mended.model, mended.head, mended.dtype = loaded.model, loaded.head, loaded.dtype

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from bastion.decoding.doctor.drafting import Change, Variant
 from bastion.drafters.dflash import build_target_layer_ids
 from bastion.models.pair import Pair
@@ -29,25 +25,16 @@ def vocabulary(pair: Pair) -> list[Variant]:
     size = pair.target.vocab_size
     found = [Variant(f"proposed ids {'plus' if by > 0 else 'minus'} 1",
                      "the map from the drafter's vocabulary to the target's is off by one: convert the checkpoint's d2t again",
-                     Change(ids=lambda ids, by=by: (ids + by) % size)) for by in (-1, 1)]
+                     Change(ids=lambda ids, own, by=by: (ids + by) % size)) for by in (-1, 1)]
     target_ids = pair.drafter.target_ids
     if target_ids is not None:
         found += [
             Variant("vocabulary map as offsets", "d2t holds offsets: the target's id is the drafter's plus d2t of it",
-                    Change(ids=_mapped(target_ids, lambda own: own + target_ids[own], size))),
+                    Change(ids=lambda ids, own: (own + target_ids[own]) % size)),
             Variant("vocabulary map as ids", "d2t holds the target's ids themselves: do not add the drafter's",
-                    Change(ids=_mapped(target_ids, lambda own: target_ids[own] - own, size))),
+                    Change(ids=lambda ids, own: (target_ids[own] - own) % size)),
         ]
     return found
-
-
-def _mapped(target_ids: np.ndarray, new: Any, size: int):
-    order = np.argsort(target_ids, kind="stable")
-
-    def change(ids: np.ndarray) -> np.ndarray:
-        own = order[np.searchsorted(target_ids, ids, sorter=order).clip(max=len(order) - 1)]
-        return new(own) % size
-    return change
 
 
 def temperatures(pair: Pair) -> list[Variant]:

@@ -16,6 +16,7 @@ import torch
 
 from bastion.decoding.doctor.drafting import Change, Given, Where
 from bastion.decoding.doctor.material import Answer
+from bastion.drafters.dflash_drafter import DFlashDrafter, DFlashSession
 from bastion.errors import UserError
 from bastion.models.registry import Drafter
 from bastion.trees import DraftMarginals, FixedBudget, grow_best_first
@@ -30,10 +31,12 @@ class _Caught(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """ids int64, log_probs float32 [anchors, depth, k] behind each anchor of one answer."""
+    """ids int64, log_probs float32 [anchors, depth, k] behind each anchor of one answer. own: the same tokens' ids in the
+    drafter's vocabulary, before its map to the target's; `ids` themselves where it has none of its own."""
 
     ids: np.ndarray
     log_probs: np.ndarray
+    own: np.ndarray
 
 
 @torch.inference_mode()
@@ -52,10 +55,20 @@ def propose(drafter: Drafter, answer: Answer, change: Change) -> Proposals | Non
     hidden = network(drafter.model, given)
     logits = drafter.head(torch.cat(hidden)).split([len(rows) for rows in hidden])
     with _temperatures(drafter, change.temperatures):
-        drawn = [_finish(drafter, features[:, :place], answer.ids[place], *outcome)
-                 for place, outcome in zip(anchors, zip(hidden, logits, strict=True), strict=True)]
-    ids, log_probs = (np.stack(part) for part in zip(*drawn, strict=True))
-    return Proposals(ids if change.ids is None else change.ids(ids), log_probs)
+        def drawn() -> list[np.ndarray]:
+            found = [_finish(drafter, features[:, :place], answer.ids[place], *outcome)
+                     for place, outcome in zip(anchors, zip(hidden, logits, strict=True), strict=True)]
+            return [np.stack(part) for part in zip(*found, strict=True)]
+
+        ids, log_probs = drawn()
+        with _unmapped(drafter):
+            own = ids if drafter.target_ids is None else drawn()[0]
+    return Proposals(ids if change.ids is None else change.ids(ids, own), log_probs, own)
+
+
+def session(drafter: Drafter, capacity: int) -> Any:
+    """The drafter's own, but the plain one where that of fixed shapes would stand in for it: both make the same of the same."""
+    return DFlashSession(drafter, capacity) if type(drafter).start is DFlashDrafter.start else drafter.start(capacity)
 
 
 def caught(drafter: Drafter, features: torch.Tensor, root: int) -> Given:
@@ -69,7 +82,7 @@ def caught(drafter: Drafter, features: torch.Tensor, root: int) -> Given:
     found: list[Given] = []
     with _forward(drafter.model, catch):
         try:
-            drafter.start(features.shape[1] + 1).draft(features, root, 1)
+            session(drafter, features.shape[1] + 1).draft(features, root, 1)
         except _Caught:
             pass
     if not found:
@@ -84,7 +97,7 @@ def _finish(drafter: Drafter, features: torch.Tensor, root: int, hidden: torch.T
         return logits[first:first + len(rows)]
 
     with _forward(drafter.model, lambda *_args, **_options: hidden[None]), _forward(drafter.head, head):
-        return drafter.start(features.shape[1] + 1).draft(features, root, CANDIDATES)
+        return session(drafter, features.shape[1] + 1).draft(features, root, CANDIDATES)
 
 
 def network(model: Any, given: list[Given]) -> list[torch.Tensor]:
@@ -181,3 +194,15 @@ def _temperatures(drafter: Any, values: tuple[float, ...] | None) -> Iterator[No
         yield
     finally:
         drafter.temperatures = before
+
+
+@contextmanager
+def _unmapped(drafter: Any) -> Iterator[None]:
+    """A drafter with a vocabulary of its own proposes in that."""
+    before = drafter.target_ids
+    if before is not None:
+        drafter.target_ids = np.arange(len(before))
+    try:
+        yield
+    finally:
+        drafter.target_ids = before
