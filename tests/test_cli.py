@@ -126,6 +126,7 @@ def test_every_option_of_every_command_says_what_it_does():
     (["bench", "--limit", "0"], "--limit"),
     (["bench", "--latex", "no/such/folder/x.tex"], "there is no folder"),
     (["doctor", "--prompts", "nowhere.jsonl"], "nowhere.jsonl"),
+    (["doctor", "--tests", "mask,dtype"], "no test named dtype"),
 ])
 def test_a_mistake_is_one_line_and_exit_status_2(capsys, arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
