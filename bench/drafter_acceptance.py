@@ -2,30 +2,64 @@
 
 The target answers each set greedily in batches; the drafter's trees are then replayed against the
 answers, which at temperature 0 gives the acceptance that decoding would measure, in a fraction of
-its time. Prints one row per set and the mean over sets.
+its time. Prints one row per set and the mean over sets. The drafter may be DFlash or EAGLE-3 (--drafter).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch  # noqa: E402
+from transformers import AutoConfig  # noqa: E402
 
 from bastion.drafters.dflash_drafter import read_depth_temperatures  # noqa: E402
+from bastion.drafters.eagle3_config import Eagle3Config, is_eagle3  # noqa: E402
+from bastion.drafters.eagle3_drafter import load_eagle3  # noqa: E402
+from bastion.drafters.training import eagle3_replay  # noqa: E402
 from bastion.drafters.training.continuations import batches_by_length, continue_batch  # noqa: E402
 from bastion.drafters.training.evaluate import acceptance  # noqa: E402
+from bastion.drafters.training.gather import Teacher  # noqa: E402
 from bastion.drafters.training.kinds import load_drafter  # noqa: E402
 from bastion.drafters.training.prompts import read_prompts  # noqa: E402
 from bastion.drafters.training.run import TrainingJob, load_teacher  # noqa: E402
 from bastion.drafters.training.shards import Dialogue  # noqa: E402
 from bastion.models.fetch import fetch_default  # noqa: E402
 from bastion.models.presets import ASSETS  # noqa: E402
+from bastion.models.target import Target  # noqa: E402
 
 SIZES = (0, 8, 16, 32)
+
+
+Measure = Callable[[list[Dialogue], int], dict[int, float]]
+
+
+def config_of(folder: Path) -> dict:
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+
+
+def teacher_reading(folder: Path, layers: tuple[int, ...]) -> Teacher:
+    return load_teacher(TrainingJob(str(fetch_default()), (), folder, feature_layers=layers), torch.device("cpu"))
+
+
+def dflash(folder: Path) -> tuple[Teacher, Measure]:
+    drafter = load_drafter(folder)
+    teacher = teacher_reading(folder, drafter.config.target_layer_ids)
+    embedding = teacher.model.get_input_embeddings().weight.detach()
+    temperatures = torch.tensor(read_depth_temperatures(folder, drafter.config.depth))
+    return teacher, lambda dialogues, longest: acceptance(drafter, embedding.float(), embedding, dialogues, temperatures, SIZES, longest)
+
+
+def eagle3(folder: Path) -> tuple[Teacher, Measure]:
+    config = Eagle3Config.from_json((folder / "config.json").read_text(encoding="utf-8"))
+    teacher = teacher_reading(folder, config.feature_layers(AutoConfig.from_pretrained(fetch_default()).num_hidden_layers))
+    drafter = load_eagle3(folder, Target(teacher.model, "default"))
+    return teacher, lambda dialogues, longest: eagle3_replay.acceptance(drafter, dialogues, SIZES, longest)
 
 
 def main() -> None:
@@ -36,11 +70,7 @@ def main() -> None:
     options.add_argument("--max-new-tokens", type=int, default=64)
     asked = options.parse_args()
 
-    drafter = load_drafter(asked.drafter)
-    job = TrainingJob(str(fetch_default()), (), asked.drafter, feature_layers=drafter.config.target_layer_ids)
-    teacher = load_teacher(job, torch.device("cpu"))
-    embedding = teacher.model.get_input_embeddings().weight.detach()
-    temperatures = torch.tensor(read_depth_temperatures(asked.drafter, drafter.config.depth))
+    teacher, measure = dflash(asked.drafter) if not is_eagle3(config_of(asked.drafter)) else eagle3(asked.drafter)
     means = dict.fromkeys(SIZES, 0.0)
     print(f"{'set':<12}" + "".join(f"{'path' if n == 0 else f'{n} nodes':>10}" for n in SIZES))
     for file in asked.files:
@@ -50,7 +80,7 @@ def main() -> None:
             batch = [prompts[i] for i in chosen]
             done = continue_batch(teacher.model, batch, asked.max_new_tokens, teacher.stop_ids, teacher.layer_ids)
             dialogues += [Dialogue(torch.tensor(p + a.ids), len(p), a.features) for p, a in zip(batch, done, strict=True)]
-        tau = acceptance(drafter, embedding.float(), embedding, dialogues, temperatures, SIZES, asked.max_new_tokens)
+        tau = measure(dialogues, asked.max_new_tokens)
         means = {n: means[n] + tau[n] / len(asked.files) for n in SIZES}
         print(f"{file.stem:<12}" + "".join(f"{tau[n]:>10.2f}" for n in SIZES), flush=True)
     print(f"{'mean':<12}" + "".join(f"{means[n]:>10.2f}" for n in SIZES))

@@ -44,7 +44,7 @@ PRESETS: dict[str, Preset] = {
             str(models_dir() / "SmolLM2-135M-Instruct"),
             str(ASSETS / "smollm2-135m-dflash"),
             "SmolLM2 135M Instruct with the drafter shipped here; runs on a laptop without a GPU",
-            beside=(str(ASSETS / "smollm2-135m-small-lm"),),
+            beside=(str(ASSETS / "smollm2-135m-eagle3"), str(ASSETS / "smollm2-135m-small-lm")),
         ),
         # layers, hidden, heads, key-value heads, head size, feed-forward, vocabulary: the published config.json of each
         Preset(
