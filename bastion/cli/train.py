@@ -11,18 +11,18 @@ from bastion.cli.output import check_json_file, write_json
 from bastion.errors import UserError
 
 
-def _numbers(_context, _option, text: str | None) -> tuple[int, ...] | None:
+def _numbers(_context, option, text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     from bastion.cli.options import token_ids
 
-    return tuple(token_ids(text, "--feature-layers"))
+    return tuple(token_ids(text, option.opts[0]))
 
 
 @click.command()
 @click.option("--target", metavar="X", default=DEFAULT_PRESET, show_default=True, help="Target: the default preset, a folder or a hub name.")
-@click.option("--kind", type=click.Choice(("dflash", "eagle3")), default="dflash", show_default=True,
-              help="A block-diffusion drafter in DFlash's layout, or a head in EAGLE-3's.")
+@click.option("--kind", type=click.Choice(("dflash", "eagle3", "small-lm")), default="dflash", show_default=True,
+              help="A block-diffusion drafter in DFlash's layout, a head in EAGLE-3's, or a small language model.")
 @click.option("--prompts", metavar="FILE", type=click.Path(path_type=Path), multiple=True,
               help="JSON lines with `prompt` or `turns`, or ready dialogues with `prompt_ids` and `output_ids`. Repeatable.")
 @click.option("--answers", metavar="DIR", type=click.Path(path_type=Path),
@@ -43,6 +43,7 @@ def _numbers(_context, _option, text: str | None) -> tuple[int, ...] | None:
 @click.option("--draft-vocabulary", type=click.IntRange(min=2), default=8192, show_default=True, help="eagle3: tokens the head can draft, the most frequent in the answers.")
 @click.option("--unroll", type=click.IntRange(min=1), default=4, show_default=True, help="eagle3: steps on the head's own outputs in training.")
 @click.option("--feature-layers", callback=_numbers, metavar="A,B,C", help="Target layers the drafter reads.  [default: dflash five, evenly spaced; eagle3 its usual three]")
+@click.option("--start-layers", callback=_numbers, metavar="A,B,C", help="small-lm: target layers it starts from.  [default: the first two and the last]")
 @click.option("--mask-id", type=click.IntRange(min=0), help="dflash: token id that marks slots to fill.  [default: the last spare special token]")
 @click.option("--random-start", is_flag=True, help="Random weights in place of the target's last layers.")
 @click.option("--learning-rate", type=Finite(min=0, min_open=True), default=1e-3, show_default=True, help="Largest learning rate; it warms up and falls again.")
@@ -51,7 +52,7 @@ def _numbers(_context, _option, text: str | None) -> tuple[int, ...] | None:
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
 @json_option
 def train(target, kind, prompts, answers, openers, avoid, out, answer_tokens, gather_minutes, max_new_tokens, batch, minutes, steps, dialogues_per_step,
-          anchors, layers, block_size, draft_vocabulary, unroll, feature_layers, mask_id, random_start, learning_rate, evaluate_every, seed, device,
+          anchors, layers, block_size, draft_vocabulary, unroll, feature_layers, start_layers, mask_id, random_start, learning_rate, evaluate_every, seed, device,
           json_file) -> None:
     """Train a drafter: the target answers prompts, the drafter learns to guess ahead. The best weights by held-out
     acceptance are kept, and training stops early when it no longer rises.
@@ -74,8 +75,8 @@ def train(target, kind, prompts, answers, openers, avoid, out, answer_tokens, ga
     job = TrainingJob(
         target=_folder_of(target), prompts=prompts, out=out, kind=kind, answers=answers, openers=openers, avoid=avoid, answer_tokens=answer_tokens,
         gather_minutes=gather_minutes, max_new_tokens=max_new_tokens, batch=batch, layers=layers, block_size=block_size, feature_layers=feature_layers,
-        mask_token_id=mask_id, draft_vocabulary=draft_vocabulary, unroll=unroll, random_start=random_start,
-        plan=Plan(minutes=minutes, steps=steps, anchors_per_dialogue=anchors or {"dflash": 16, "eagle3": 64}[kind], dialogues_per_step=dialogues_per_step,
+        mask_token_id=mask_id, draft_vocabulary=draft_vocabulary, unroll=unroll, start_layers=start_layers, random_start=random_start,
+        plan=Plan(minutes=minutes, steps=steps, anchors_per_dialogue=anchors or {"dflash": 16, "eagle3": 64, "small-lm": 1}[kind], dialogues_per_step=dialogues_per_step,
                   learning_rate=learning_rate, evaluate_every=evaluate_every, seed=seed),
     )
     result = run(job, device=device, say=lambda words: click.echo(words, err=json_file == "-"))

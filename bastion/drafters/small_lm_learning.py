@@ -43,49 +43,30 @@ def decoder_like(target: nn.Module, layers: Sequence[int]) -> nn.Module:
     return small.float().requires_grad_(True)
 
 
-class RestOfTarget:
-    """The target's distribution at stored positions: its layers behind the last stored feature, and its norm."""
-
-    def __init__(self, target: nn.Module, last_stored: int):
-        decoder = target.get_decoder()
-        self.layers, self.norm, self.rotary = decoder.layers[last_stored + 1:], decoder.norm, decoder.rotary_emb
-        self.width = target.config.get_text_config().hidden_size
-
-    @torch.no_grad()
-    def hidden(self, features: torch.Tensor) -> torch.Tensor:
-        """[b, n, hidden] behind the final norm, from features [b, n, layers * hidden] of whole texts."""
-        hidden = features[..., -self.width:]
-        positions = torch.arange(hidden.shape[1], device=hidden.device)[None]
-        turned = self.rotary(hidden, position_ids=positions)
-        for layer in self.layers:
-            hidden = layer(hidden, attention_mask=None, position_embeddings=turned, position_ids=positions)
-        return self.norm(hidden)
-
-
 @dataclass(slots=True)
 class TextBatch:
     """b whole dialogues, padded behind. ids: int64 [b, n]; labels: int64 [b, n], the token behind each, -1 for none;
-    answers: bool [b, n], whether that token is of the answer; features: [b, n, f]."""
+    answers: bool [b, n], whether that token is of the answer; upper: [b, n, h], the last stored feature."""
 
     ids: torch.Tensor
     labels: torch.Tensor
     answers: torch.Tensor
-    features: torch.Tensor
+    upper: torch.Tensor
 
 
-def text_batch(dialogues: Sequence[Dialogue]) -> TextBatch:
-    """Each dialogue but for its last token, which has no successor and no feature."""
+def text_batch(dialogues: Sequence[Dialogue], width: int) -> TextBatch:
+    """Each dialogue but for its last token, which has no successor and no feature; width: of one feature."""
     longest = max(len(d.ids) for d in dialogues) - 1
     ids = torch.zeros(len(dialogues), longest, dtype=torch.long)
     labels, answers = torch.full_like(ids, -1), torch.zeros_like(ids, dtype=torch.bool)
-    features = torch.zeros(len(dialogues), longest, dialogues[0].features.shape[1], dtype=dialogues[0].features.dtype)
+    upper = torch.zeros(len(dialogues), longest, width, dtype=dialogues[0].features.dtype)
     for row, dialogue in enumerate(dialogues):
         length = len(dialogue.ids) - 1
         ids[row, :length] = dialogue.ids[:-1]
         labels[row, :length] = dialogue.ids[1:]
         answers[row, dialogue.prompt_length - 1: length] = True
-        features[row, :length] = dialogue.features
-    return TextBatch(ids, labels, answers, features)
+        upper[row, :length] = dialogue.features[:, -width:]
+    return TextBatch(ids, labels, answers, upper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +109,8 @@ def judge(
     small: nn.Module, embedding: torch.Tensor, head: torch.Tensor, dialogues: Iterable[Dialogue], depths: Sequence[int] = (4, 8),
     max_new_tokens: int = 64,
 ) -> dict[str, float]:
-    """top1: share of held-out answer tokens put first. chain:D: tau of greedy decoding with its D most probable tokens in
-    a row, exactly, since such a chain follows the text up to its first mistake (steps as in decoding; the first token
+    """top1: share of held-out answer tokens put first. path:D: tau of greedy decoding with its D most probable tokens in
+    a row, exactly, since such a path follows the text up to its first mistake (steps as in decoding; the first token
     is the prefill's)."""
     right, all_of_them = 0, 0
     emitted, steps = 0, dict.fromkeys(depths, 0)
@@ -148,4 +129,4 @@ def judge(
                     reach += 1
                 at += reach + 1
                 steps[depth] += 1
-    return {"top1": right / max(1, all_of_them)} | {f"chain:{depth}": emitted / max(1, taken) for depth, taken in steps.items()}
+    return {"top1": right / max(1, all_of_them)} | {f"path:{depth}": emitted / max(1, taken) for depth, taken in steps.items()}

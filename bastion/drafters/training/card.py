@@ -10,7 +10,7 @@ from pathlib import Path
 def write_card(folder: Path, result: dict) -> None:
     """Write README.md into the drafter's folder from what `run` measured and the config.json beside it."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    words = {"dflash": dflash_words, "eagle3": eagle3_words}[result["kind"]](config, result)
+    words = {"dflash": dflash_words, "eagle3": eagle3_words, "small-lm": small_lm_words}[result["kind"]](config, result)
     tau = "\n".join(f"| {name} | {value:.3f} |" for name, value in result["held_out_tau"].items())
     (folder / "README.md").write_text(
         f"""# {words.title} for {Path(result["target"]).name}
@@ -70,4 +70,14 @@ def eagle3_words(config: dict, result: dict) -> Words:
         "usual three unasked misreads\nit unless these are the same. The embedding is the target's.",
         f"Training-time test of {result['unroll']} steps on the head's own outputs, weighted exp(-(k - 1) / 4) at step k. "
         f"Loss: cross-entropy,\n{label}",
+    )
+
+
+def small_lm_words(config: dict, result: dict) -> Words:
+    return Words(
+        "Small language model", "path of the most probable tokens",
+        f"{config['num_hidden_layers']} layers of the target's width ({config['hidden_size']}), started from layers of the target. Embedding "
+        "and head are the target's and are not\nin this folder (`from_target` in config.json).",
+        "Loss: cross-entropy, on answers half with the target's distribution and half with the token it chose, on prompts with the\nformer.",
+        f"\nThe target's token is put first at {100 * result['put_first']:.1f} % of the positions. The single path is of 8 tokens.\n",
     )

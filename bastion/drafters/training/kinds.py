@@ -15,6 +15,8 @@ from bastion.drafters.dflash import DFlashConfig, DFlashDraftModel, build_target
 from bastion.drafters.dflash_drafter import GROWTH_FILE
 from bastion.drafters.eagle3 import Eagle3Model
 from bastion.drafters.eagle3_config import Eagle3Config
+from bastion.drafters import small_lm_training
+from bastion.drafters.small_lm_training import SmallLmPupil
 from bastion.drafters.training.dflash_pupil import DFlashPupil
 from bastion.drafters.training.eagle3_pupil import Eagle3Pupil
 from bastion.drafters.training.eagle3_start import draft_vocabulary, head_like, start_from_target
@@ -97,6 +99,18 @@ def finish_eagle3(pupil: Eagle3Pupil, folder: Path, held_out: list[Dialogue], dt
     }
 
 
+def small_lm_pupil(job: TrainingJob, teacher: Teacher, reader: ShardReader, held_out: list[Dialogue], say) -> SmallLmPupil:
+    target = teacher.model
+    small = small_lm_training.start(target, job.start_layers, job.random_start)
+    counts = token_counts(reader, target.get_input_embeddings().weight.shape[0])
+    return SmallLmPupil(small, target, Tail(target, teacher.layer_ids[-1]), counts)
+
+
+def finish_small_lm(pupil: SmallLmPupil, folder: Path, held_out: list[Dialogue], _dtype: torch.dtype) -> tuple[dict[int, float], dict]:
+    tau, first = small_lm_training.finish(pupil, folder, held_out, SIZES)
+    return tau, {"put_first": first}
+
+
 def usual_layers(layers: int) -> tuple[int, ...]:
     """Those that an EAGLE-3 head reads when its config names none. UserError when they are not three layers."""
     found = _UNNAMED.feature_layers(layers)
@@ -146,4 +160,5 @@ _UNNAMED = Eagle3Config(1, 1, 1, 1, 1, 1, None, 1)
 KINDS = {
     "dflash": Kind("DFlash drafter", even_layers, dflash_pupil, finish_dflash),
     "eagle3": Kind("EAGLE-3 head", usual_layers, eagle3_pupil, finish_eagle3),
+    "small-lm": Kind("small language model", even_layers, small_lm_pupil, finish_small_lm),
 }

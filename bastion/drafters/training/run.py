@@ -44,7 +44,8 @@ class TrainingJob:
     """Everything that decides the outcome, but for the device.
 
     answers: a folder of answers gathered before, in place of gathering any. layers, block_size and mask_token_id are a
-    DFlash drafter's; draft_vocabulary and unroll (steps a head goes on its own outputs) an EAGLE-3 head's.
+    DFlash drafter's; draft_vocabulary and unroll (steps a head goes on its own outputs) an EAGLE-3 head's;
+    start_layers the target's that a small language model starts from.
     """
 
     target: str
@@ -64,6 +65,7 @@ class TrainingJob:
     mask_token_id: int | None = None
     draft_vocabulary: int = 8192
     unroll: int = 4
+    start_layers: tuple[int, ...] | None = None
     random_start: bool = False
     held_out_dialogues: int = 60
     plan: Plan = field(default_factory=lambda: Plan(minutes=60))
