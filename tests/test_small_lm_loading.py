@@ -116,3 +116,14 @@ def test_memory_counts_it_whole(folders):
     assert "small model" in need.words() and need.total == need.weights + need.kv_cache + need.small_lm
     as_drafter = memory_needed(str(target), str(small), "float32", context=100)
     assert as_drafter.drafter == need.small_lm
+
+
+def test_the_one_shipped_drafts_well_and_losslessly(default_pair):
+    """On a prompt that is hard for every drafter; its card tells of held-out dialogues."""
+    assert ASSET.is_dir() and (ASSET / "model.safetensors").stat().st_size < 25e6
+    prompt = "Why is the sky blue? Answer in two sentences."
+    expected = emitted(decode(default_pair, prompt, "ar", max_new_tokens=32))
+    for method in ("small-lm:12", "small-lm:2,1,1"):
+        steps = list(decode(default_pair, prompt, method, max_new_tokens=32))
+        assert emitted(steps) == expected
+        assert (len(expected) - 1) / len(steps[1:]) > 1.3

@@ -5,6 +5,8 @@ from __future__ import annotations
 GLOSSARY: dict[str, str] = {
     "target": "The model whose output is kept.",
     "drafter": "The model that proposes tokens for the target to check.",
+    "small language model": "A drafter that is a language model by itself, with the target's tokenizer. It knows the whole path "
+                            "above a node, and pays for it with a pass for each level of the tree.",
     "pair": "A target and its drafter together.",
     "block size": "Positions one drafter pass covers: the anchor and the drafted positions after it.",
     "anchor": "The last committed token. It is the root of the tree: node 0, depth 0.",
