@@ -8,6 +8,8 @@ moves the accepted rows, at most n of them, and never touches the context.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -89,3 +91,50 @@ class KVCache(Cache):
             raise IndexError(f"length {length} is outside the cache's {self.capacity} positions")
         for layer in self.layers:
             layer.length = length
+
+
+class RowCache:
+    """The same for `LeanForward`: keys and values of all layers in one buffer, so that a commit is two operators.
+
+    rows: [layers, kv_heads, capacity, 2 * head_dim + PADDING]; a row is a key, its value, and a one.
+    """
+
+    PADDING = 16
+    """Numbers behind a value, the first of them the one: rows begin at whole cache lines."""
+
+    def __init__(self, layers: int, kv_heads: int, capacity: int, head_dim: int, dtype: torch.dtype):
+        # zeros, because rows behind the written ones are multiplied by nothing that could be infinite
+        self.rows = torch.zeros(layers, kv_heads, capacity, 2 * head_dim + self.PADDING, dtype=dtype)
+        self.rows[..., 2 * head_dim] = 1
+        self.head_dim = head_dim
+        self.capacity = capacity
+        self.length = 0
+
+    @property
+    def layers(self) -> list[LayerView]:
+        return [LayerView(rows[None, ..., : self.head_dim], rows[None, ..., self.head_dim : 2 * self.head_dim], self.length)
+                for rows in self.rows]
+
+    @torch.inference_mode()
+    def commit(self, rows: torch.Tensor | int) -> None:
+        """As `KVCache.commit`."""
+        if isinstance(rows, int):
+            self.truncate(self.length + rows)
+            return
+        end = self.length + len(rows)
+        self.rows[:, :, self.length : end] = self.rows[:, :, self.length :].index_select(2, rows)
+        self.length = end
+
+    def truncate(self, length: int) -> None:
+        """As `KVCache.truncate`."""
+        if not 0 <= length <= self.capacity:
+            raise IndexError(f"length {length} is outside the cache's {self.capacity} positions")
+        self.length = length
+
+
+class LayerView(NamedTuple):
+    """One layer of a `RowCache`, [1, kv_heads, capacity, head_dim]."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    length: int

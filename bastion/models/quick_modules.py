@@ -40,6 +40,28 @@ class PackedLinear(nn.Module):
             return F.linear(x, self.plain, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
+    def with_silu(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "swish", [], "")
+
+    def with_other(self, x: torch.Tensor, other: torch.Tensor, what: str) -> torch.Tensor:
+        """The output `add`ed to or `mul`tiplied by `other`, before it is rounded."""
+        return torch.ops.mkldnn._linear_pointwise.binary(x, other, self.packed, self.bias, what)
+
+
+def silu_of(linear: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """silu(linear(x)); like its two neighbours one operator where the weights are packed."""
+    return linear.with_silu(x) if isinstance(linear, PackedLinear) else F.silu(linear(x))
+
+
+def times(linear: nn.Module, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """linear(x) * other"""
+    return linear.with_other(x, other, "mul") if isinstance(linear, PackedLinear) else linear(x) * other
+
+
+def added(linear: nn.Module, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """linear(x) + other"""
+    return linear.with_other(x, other, "add") if isinstance(linear, PackedLinear) else linear(x) + other
+
 
 class FusedRMSNorm(nn.Module):
     """`x / rms(x) * weight` in one operator where the library takes six."""
@@ -88,7 +110,9 @@ def packing_works(dtype: torch.dtype) -> bool:
     x = torch.randn(1, 3, 64).to(dtype)
     try:
         with torch.inference_mode():
-            packed, expected = PackedLinear(plain)(x), plain(x)
+            packed, expected, other = PackedLinear(plain), plain(x), torch.ones(1, 3, 32, dtype=dtype)
+            pairs = ((packed(x), expected), (silu_of(packed, x), F.silu(expected)), (times(packed, x, other), expected),
+                     (added(packed, x, other), expected + 1))
     except (RuntimeError, AttributeError, NotImplementedError):
         return False
-    return torch.allclose(packed.float(), expected.float(), atol=2e-2)
+    return all(torch.allclose(found.float(), wanted.float(), atol=4e-2) for found, wanted in pairs)

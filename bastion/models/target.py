@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from bastion.errors import UserError
-from bastion.models.cache import KVCache
+from bastion.models.cache import KVCache, RowCache
+from bastion.models.lean import ROWS_AT_ONCE, lean_forward
 from bastion.models.quick_modules import PackedLinear
 from bastion.models.windows import windows_of
 
@@ -59,6 +60,7 @@ class Target:
         """Positions the model knows: prompt and answer together cannot be longer."""
         self._windows = windows_of(self.config, name)
         self._decoder = model.get_decoder()
+        self._lean = lean_forward(model)
         self._caught: dict[int, torch.Tensor] = {}
         self._hooks: list = []
         self._watched: tuple[int, ...] = ()
@@ -75,7 +77,7 @@ class Target:
         if layer_ids and (layers is None or norm is None):
             raise UserError(f"{self.name} keeps its layers in a layout that no drafter can read; use the method ar.")
         self._watched = tuple(layer_ids)
-        self._hooks = [
+        self._hooks = [] if self._lean else [
             self._giver(index, layers, norm).register_forward_hook(self._catcher(index)) for index in set(layer_ids)
         ]
 
@@ -104,8 +106,8 @@ class Target:
 
         return catch
 
-    def new_cache(self, capacity: int) -> KVCache:
-        return KVCache(self.layers, capacity)
+    def new_cache(self, capacity: int) -> KVCache | RowCache:
+        return self._lean.new_cache(capacity) if self._lean else KVCache(self.layers, capacity)
 
     @torch.inference_mode()
     def forward(
@@ -113,7 +115,7 @@ class Target:
         token_ids: torch.Tensor,
         positions: torch.Tensor,
         mask: torch.Tensor | None,
-        cache: KVCache,
+        cache: KVCache | RowCache,
         rows: int | None = None,
         drafted: torch.Tensor | None = None,
     ) -> TargetOutput:
@@ -125,6 +127,8 @@ class Target:
         for none. drafted: positions int64 [d] of the last d cached rows, where those are nodes of
         a tree and not of the text; mask is then [n, d + n] and says what of them is seen.
         """
+        if self._lean:
+            return self._forward_lean(token_ids, positions, mask, cache, rows)
         self._caught.clear()
         inputs = {
             "input_ids": token_ids[None],
@@ -144,8 +148,17 @@ class Target:
         self._caught.clear()
         return TargetOutput(logits, features)
 
+    def _forward_lean(self, token_ids, positions, mask, cache: RowCache, rows: int | None) -> TargetOutput:
+        masks = self._windows.by_layer(mask, positions, cache.length, self.config)
+        hidden, seen = self._lean(token_ids, positions, masks, cache, self._watched)
+        last = hidden if rows is None else hidden[len(hidden) - rows :]
+        parts = [self.head(part) for part in last.split(ROWS_AT_ONCE)] if len(last) else []
+        logits = parts[0] if len(parts) == 1 else torch.cat(parts) if parts else hidden.new_empty(0, self.vocab_size)
+        features = torch.cat([seen[index] for index in self._watched], dim=-1)[None] if self._watched else None
+        return TargetOutput(logits, features)
+
     def prefill(
-        self, token_ids: Sequence[int], cache: KVCache, on_read: Callable[[int], None] | None = None
+        self, token_ids: Sequence[int], cache: KVCache | RowCache, on_read: Callable[[int], None] | None = None
     ) -> TargetOutput:
         """Read a prompt into an empty cache, in chunks, and commit it.
 

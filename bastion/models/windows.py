@@ -45,6 +45,16 @@ class Windows:
         sliding = full if context + n <= self.window else self._sliding(mask, positions, context, drafted)[None, None]
         return {FULL: full, SLIDING: sliding} if self.by_type else sliding
 
+    def by_layer(self, mask: torch.Tensor | None, positions: torch.Tensor, context: int, config: Any,
+                 drafted: torch.Tensor | None = None) -> list[torch.Tensor | None]:
+        """The same for each layer, as [n, w] over the newest w keys."""
+        masks = self.masks(mask, positions, context, drafted)
+        if not isinstance(masks, dict):
+            masks = dict.fromkeys((FULL, SLIDING), masks)
+        masks = {kind: None if wide is None else wide[0, 0] for kind, wide in masks.items()}
+        kinds = config.layer_types if self.by_type else [FULL] * config.num_hidden_layers
+        return [masks[kind] for kind in kinds]
+
     def _sliding(self, mask: torch.Tensor | None, positions: torch.Tensor, context: int, drafted: torch.Tensor | None) -> torch.Tensor:
         """float32 [n, context + n]: `mask` with all of the context beside it, less what lies too far back."""
         drafted = positions[:0] if drafted is None else drafted
