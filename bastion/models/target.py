@@ -65,6 +65,11 @@ class Target:
         self._hooks: list = []
         self._watched: tuple[int, ...] = ()
 
+    @property
+    def lean(self) -> bool:
+        """Whether our own forward runs, and not the library's."""
+        return self._lean is not None
+
     def watch(self, layer_ids: Sequence[int]) -> None:
         """From now on return the outputs of these layers (counted from 0; -1: the embeddings) as features.
 
