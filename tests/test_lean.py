@@ -58,7 +58,7 @@ def test_values_summed_in_blocks_are_those_summed_at_once():
     MistralConfig(**SMALL | dict(num_attention_heads=4, num_key_value_heads=4), sliding_window=24),
 ], ids=["llama", "qwen3", "mistral"])
 def test_a_tree_has_the_bits_of_plain_decoding_in_bfloat16(config):
-    """Here, where the packed operators are there; elsewhere the answer is what `--dtype auto` goes by."""
+    """Where oneDNN has bfloat16; elsewhere nothing is promised, and `keeps_bits` says so."""
     if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         assert keeps_bits(config)
 

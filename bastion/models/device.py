@@ -33,10 +33,10 @@ def pick_device(name: str = "auto") -> torch.device:
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     """`auto` is bfloat16 on CUDA and MPS, float32 on a CPU.
 
-    bfloat16 is faster on a CPU that has it, but rounds a forward of n tokens otherwise than a forward
-    of one, and where the target's two best logits tie in bfloat16 the greedy ids then differ from
-    plain decoding's. The default keeps the promise that a tree changes how fast the answer comes,
-    never the answer; `bfloat16` by name trades it for speed.
+    bfloat16 is faster on a CPU that has it, but only the lean forward gives a token the same bits in a
+    tree and alone, and only where `sameness.keeps_bits` finds it so; elsewhere, where the target's two best
+    logits tie in bfloat16, the greedy ids differ from plain decoding's. The default keeps the promise that a
+    tree changes how fast the answer comes, never the answer; `bfloat16` by name trades it for speed.
     """
     if name != "auto":
         if name not in DTYPES:

@@ -36,8 +36,8 @@ SAME_ROWS = 128
 """Tokens of one pass up to which the promise is kept; a longer one (a prompt) is read as fast as it goes."""
 BLOCK = 256
 """Positions whose values are summed by one matmul; BLOCK + SAME_ROWS must stay below MKL's own block of 384."""
-LEAST_ROWS = 4
-"""Query rows of one matmul; for fewer, MKL takes another kernel."""
+LEAST_ROWS = 8
+"""Query rows of one matmul; for fewer, MKL takes another kernel (at head size 128; at 64 three are enough)."""
 DECODERS = {"LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"}
 ROTATIONS = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary embedding that turn a position by the same angles whatever the length of the text."""
