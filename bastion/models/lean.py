@@ -72,19 +72,20 @@ class LeanForward:
 
     def __call__(
         self, token_ids: torch.Tensor, positions: torch.Tensor, masks: Sequence[torch.Tensor | None], cache: RowCache,
-        watched: Sequence[int] = (),
+        watched: Sequence[int] = (), in_place: bool = True,
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         """n tokens behind the committed rows: ([n, hidden] behind the final norm, outputs of the watched layers).
 
         masks: for each layer, additive [n, w] over the newest w keys, or None. Layer -1 is the embedding; the
-        last layer's output is the one behind the norm.
+        last layer's output is the one behind the norm. in_place: committed rows stand at their own positions;
+        where they do not, because a tree is still being drafted, no bits are promised.
         """
         seen_by = {id(mask): (mask == 0).to(self.sum_dtype)[:, None] for mask in masks if mask is not None}
         x = nn.functional.embedding(token_ids, self.decoder.embed_tokens.weight)
         turns = self.turns[positions][:, None]
         seen = {-1: x}
         step = ROWS_AT_ONCE if len(x) <= SAME_ROWS else len(x)
-        blocks = _blocks(positions, cache.length) if len(x) <= SAME_ROWS else None
+        blocks = _blocks(positions, cache.length) if in_place and len(x) <= SAME_ROWS else None
         for index, layer in enumerate(self.layers):
             qkv = _by_rows(lambda rows, at=layer: at.qkv(at.before_attention(rows)), x, step=step)
             mixed = self._attend(layer, qkv, turns, masks[index], seen_by.get(id(masks[index])), cache, blocks)

@@ -133,7 +133,7 @@ class Target:
         a tree and not of the text; mask is then [n, d + n] and says what of them is seen.
         """
         if self._lean:
-            return self._forward_lean(token_ids, positions, mask, cache, rows)
+            return self._forward_lean(token_ids, positions, mask, cache, rows, drafted)
         self._caught.clear()
         inputs = {
             "input_ids": token_ids[None],
@@ -153,9 +153,9 @@ class Target:
         self._caught.clear()
         return TargetOutput(logits, features)
 
-    def _forward_lean(self, token_ids, positions, mask, cache: RowCache, rows: int | None) -> TargetOutput:
-        masks = self._windows.by_layer(mask, positions, cache.length, self.config)
-        hidden, seen = self._lean(token_ids, positions, masks, cache, self._watched)
+    def _forward_lean(self, token_ids, positions, mask, cache: RowCache, rows: int | None, drafted) -> TargetOutput:
+        masks = self._windows.by_layer(mask, positions, cache.length, self.config, drafted)
+        hidden, seen = self._lean(token_ids, positions, masks, cache, self._watched, in_place=drafted is None)
         last = hidden if rows is None else hidden[len(hidden) - rows :]
         parts = [self.head(part) for part in last.split(ROWS_AT_ONCE)] if len(last) else []
         logits = parts[0] if len(parts) == 1 else torch.cat(parts) if parts else hidden.new_empty(0, self.vocab_size)
