@@ -17,7 +17,7 @@ import torch
 
 from bastion.errors import UserError
 from bastion.models.cache import KVCache, RowCache
-from bastion.models.lean import ROWS_AT_ONCE, lean_forward
+from bastion.models.lean import lean_forward
 from bastion.models.quick_modules import PackedLinear
 from bastion.models.windows import windows_of
 
@@ -157,7 +157,7 @@ class Target:
         masks = self._windows.by_layer(mask, positions, cache.length, self.config, drafted)
         hidden, seen = self._lean(token_ids, positions, masks, cache, self._watched, in_place=drafted is None)
         last = hidden if rows is None else hidden[len(hidden) - rows :]
-        parts = [self.head(part) for part in last.split(ROWS_AT_ONCE)] if len(last) else []
+        parts = [self.head(part) for part in last.split(self._lean.rows_at_once)] if len(last) else []
         logits = parts[0] if len(parts) == 1 else torch.cat(parts) if parts else hidden.new_empty(0, self.vocab_size)
         features = torch.cat([seen[index] for index in self._watched], dim=-1)[None] if self._watched else None
         return TargetOutput(logits, features)
