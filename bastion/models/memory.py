@@ -69,7 +69,7 @@ def memory_needed(
     extra = 0
     if drafted is not None:
         extra = size * (drafted[0].layer_weights + drafted[1]) + _cache(drafted[0], longest, size)
-    elif drafter is not None:
+    elif drafter is not None and "dflash_config" not in (_config(drafter) or {}):
         extra = _model_bytes(drafter, longest, size)  # a small language model
     return MemoryNeed(size * _weights(shape), _cache(shape, longest, size), extra, dtype, longest, _model_bytes(small_lm, longest, size))
 
