@@ -107,7 +107,7 @@ def test_start_asks_for_what_the_form_says_and_the_address_holds_race_and_form(j
     engine.reached("load")
     race = jobs.view(race_id).request
     assert (race.prompt, race.methods, race.repeats, race.yardstick_added) == ("Count", ("ar", "bastion", "ddtree:12"), 2, True)
-    assert race.sampling == {"temperature": 0.5, "top_p": 1.0, "top_k": 0, "max_new_tokens": 9, "seed": 4}
+    assert race.sampling == {"temperature": 0.5, "top_p": 1.0, "top_k": 0, "max_new_tokens": 9, "seed": 4, "acceptance": "walk"}
     test.run()
     assert button(test, "Start").disabled and not button(test, "Stop").disabled
     engine.release("load")

@@ -54,7 +54,7 @@ class LeanForward:
         first = self.layers[0]
         self.key_heads, self.head_dim = first.key_heads, first.head_dim
         self.group = first.query_heads // first.key_heads
-        self.dtype = decoder.embed_tokens.weight.dtype
+        self.dtype = first.before_attention.weight.dtype  # a lent embedding may be stored in another
         self.sum_dtype = torch.promote_types(self.dtype, torch.float32)
         self.rows_at_once = ROWS_AT_ONCE if self.dtype == torch.bfloat16 else SAME_ROWS
         self.turns = torch.empty(0)
@@ -83,7 +83,7 @@ class LeanForward:
         where they do not, because a tree is still being drafted, no bits are promised.
         """
         seen_by = {id(mask): (mask == 0).to(self.sum_dtype)[:, None] for mask in masks if mask is not None}
-        x = nn.functional.embedding(token_ids, self.decoder.embed_tokens.weight)
+        x = self.decoder.embed_tokens(token_ids)
         turns = self.turns[positions][:, None]
         seen = {-1: x}
         step = self.rows_at_once if len(x) <= SAME_ROWS else len(x)
