@@ -10,13 +10,12 @@ against what was accepted, and the share of a step's wall that no stage accounts
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from bastion.cli.output import table
-from bastion.errors import UserError
 from bench.end_to_end import FIXED, measure, print_rows, read_prompts, summarise
+from bench.ending import in_one_sentence
 from bench.options import add_pair_options, calibrated_pair, note
 from bench.results import Results
 
@@ -84,8 +83,5 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    try:
+    with in_one_sentence():
         main()
-    except UserError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None

@@ -1,6 +1,6 @@
 """Where `bastion` would stand among the fixed budgets were every time as the probes measured it.
 
-    python bench/best_budget_replayed.py FILE.jsonl ... [--limit 20] [--calibration FILE] [--estimators roofline,table]
+    python -m bench.best_budget_replayed FILE.jsonl ... [--limit 20] [--calibration FILE] [--estimators roofline,table]
 
 What is accepted is replayed on the target's greedy answers (`bastion.decoding.replay`) and is exact. Step times are
 simulated: draft and other time of the calibration, and verify times by the curve through all its probes. So the table shows what
@@ -10,21 +10,18 @@ the stop rule and its estimate of the cost lose, apart from how a machine's time
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace as changed
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import numpy as np
+from bench.ending import in_one_sentence
+from bench.greedy_answers import CACHE, known_answers
+from bench.side_by_side import read_calibration
 
-import numpy as np  # noqa: E402
-from greedy_answers import CACHE, known_answers  # noqa: E402
-from side_by_side import read_calibration  # noqa: E402
-
-from bastion.cli.output import table  # noqa: E402
-from bastion.decoding import resolve_method  # noqa: E402
-from bastion.decoding.replay import replay  # noqa: E402
-from bastion.errors import UserError  # noqa: E402
-from bastion.latency import build_estimator  # noqa: E402
+from bastion.cli.output import table
+from bastion.decoding import resolve_method
+from bastion.decoding.replay import replay
+from bastion.latency import build_estimator
 
 FIXED = ("ddtree:4", "ddtree:8", "ddtree:16", "ddtree:32", "ddtree:64")
 
@@ -72,8 +69,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with in_one_sentence():
         main()
-    except UserError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None

@@ -1,6 +1,6 @@
 """Best-first against beam growth at equal budgets, on prompt sets: tau by replay, then speed by decoding.
 
-    python bench/best_first_vs_beam.py FILE.jsonl ... [--limit 40] [--tokens 64] [--json FILE] [--no-replay] [--no-decode]
+    python -m bench.best_first_vs_beam FILE.jsonl ... [--limit 40] [--tokens 64] [--json FILE] [--no-replay] [--no-decode]
 
 Both grow over the same marginals with N nodes beside the root, N = 8, 16, 32, 64. A beam has a width, and so a
 depth: N nodes as L levels of N / L. Three beams are shown: `beam:N`, which spreads its nodes over all of the
@@ -13,22 +13,19 @@ Speed: best-first and the beam with the L that was best on the mean of the sets,
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import numpy as np
+from bench.grafting import SIZES, Outcome, outcome, ratio_interval
+from bench.ending import in_one_sentence, write_results
+from bench.greedy_answers import known_answers
+from bench.side_by_side import measured, print_speeds
 
-import numpy as np  # noqa: E402
-from grafting import SIZES, Outcome, outcome, ratio_interval  # noqa: E402
-from greedy_answers import known_answers  # noqa: E402
-from side_by_side import measured, print_speeds  # noqa: E402
-
-from bastion.decoding.methods import Beam, BestFirst  # noqa: E402
-from bastion.decoding.replay import KnownAnswer  # noqa: E402
-from bastion.errors import UserError  # noqa: E402
-from bastion.trees import DraftMarginals, DraftTree, FixedBudget, grow_beam  # noqa: E402
+from bastion.decoding.methods import Beam, BestFirst
+from bastion.decoding.replay import KnownAnswer
+from bastion.trees import DraftMarginals, DraftTree, FixedBudget, grow_beam
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ def main() -> None:
     if asked.no_replay and not asked.no_decode and asked.levels is None:
         options.error("give --levels for the decoded beam when there is no replay to take them from")
     result: dict = {}
-    try:
+    with in_one_sentence():
         if not asked.no_replay:
             sets = known_answers(asked.files, asked.limit, asked.tokens)
             result["replayed"] = {}
@@ -118,11 +115,7 @@ def main() -> None:
                 rows = measured(tuple(built), asked.files, asked.speed_prompts, asked.speed_tokens, build=built.get)
                 result["measured"][size] = rows
                 print_speeds(rows, tuple(built)[1:])
-    except UserError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
-    if asked.json:
-        asked.json.write_text(json.dumps(result, indent=1) + "\n")
+    write_results(asked.json, result)
 
 
 if __name__ == "__main__":

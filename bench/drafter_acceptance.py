@@ -1,4 +1,4 @@
-"""tau of a drafter on prompt sets: python bench/drafter_acceptance.py FILE.jsonl ... [--limit N]
+"""tau of a drafter on prompt sets: python -m bench.drafter_acceptance FILE.jsonl ... [--limit N]
 
 The target answers each set greedily in batches; the drafter's trees are then replayed against the
 answers, which at temperature 0 gives the acceptance that decoding would measure, in a fraction of
@@ -9,29 +9,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import torch
+from transformers import AutoConfig
 
-import torch  # noqa: E402
-from transformers import AutoConfig  # noqa: E402
-
-from bastion.drafters.dflash_drafter import read_depth_temperatures  # noqa: E402
-from bastion.drafters.eagle3_config import Eagle3Config, is_eagle3  # noqa: E402
-from bastion.drafters.eagle3_drafter import load_eagle3  # noqa: E402
-from bastion.drafters.training import eagle3_replay  # noqa: E402
-from bastion.drafters.training.continuations import batches_by_length, continue_batch  # noqa: E402
-from bastion.drafters.training.evaluate import acceptance  # noqa: E402
-from bastion.drafters.training.gather import Teacher  # noqa: E402
-from bastion.drafters.training.kinds import load_drafter  # noqa: E402
-from bastion.drafters.training.prompts import read_prompts  # noqa: E402
-from bastion.drafters.training.run import TrainingJob, load_teacher  # noqa: E402
-from bastion.drafters.training.shards import Dialogue  # noqa: E402
-from bastion.models.fetch import fetch_default  # noqa: E402
-from bastion.models.presets import ASSETS  # noqa: E402
-from bastion.models.target import Target  # noqa: E402
+from bastion.drafters.dflash_drafter import read_depth_temperatures
+from bastion.drafters.eagle3_config import Eagle3Config, is_eagle3
+from bastion.drafters.eagle3_drafter import load_eagle3
+from bastion.drafters.training import eagle3_replay
+from bastion.drafters.training.continuations import batches_by_length, continue_batch
+from bastion.drafters.training.evaluate import acceptance
+from bastion.drafters.training.gather import Teacher
+from bastion.drafters.training.kinds import load_drafter
+from bastion.drafters.training.prompts import read_prompts
+from bastion.drafters.training.run import TrainingJob, load_teacher
+from bastion.drafters.training.shards import Dialogue
+from bastion.models.fetch import fetch_default
+from bastion.models.presets import ASSETS
+from bastion.models.target import Target
 
 SIZES = (0, 8, 16, 32)
 

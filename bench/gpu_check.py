@@ -1,6 +1,6 @@
 """What a CUDA device does with this project, stage by stage, each with its own time; `bench/gpu_check.sh` runs it.
 
-    python bench/gpu_check.py --device cuda --out DIR [--tiny] [--stages device,correctness,...]
+    python -m bench.gpu_check --device cuda --out DIR [--tiny] [--stages device,correctness,...]
 
 Every stage prints one line and leaves DIR/STAGE.json. One that fails, or is not done in its time, says so
 and the next begins; the exit status is then 1. Weights are random in the shape of Qwen3-8B (bfloat16, made on
@@ -23,22 +23,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import numpy as np
+import torch
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-
-from bastion import decode  # noqa: E402
-from bastion.decoding.calibrate import _random_tree, calibrate  # noqa: E402
-from bastion.decoding.peaks import measure_peaks  # noqa: E402
-from bastion.errors import UserError  # noqa: E402
-from bastion.latency import Calibration, ModelShape, ProbeGrid, build_estimator, held_out_rmse  # noqa: E402
-from bastion.latency.buckets import buckets_to  # noqa: E402
-from bastion.models import static_forward  # noqa: E402
-from bastion.models.device import synchronise  # noqa: E402
-from bastion.models.pair import Pair  # noqa: E402
-from bench.gpu_models import QWEN3_8B, TINY, in_fixed_shapes, random_pair  # noqa: E402
-from bench.gpu_timing import close, seconds_of, text, verify_seconds, waits_counted  # noqa: E402
+from bastion import decode
+from bastion.decoding.calibrate import _random_tree, calibrate
+from bastion.decoding.peaks import measure_peaks
+from bastion.errors import UserError
+from bastion.latency import Calibration, ModelShape, ProbeGrid, build_estimator, held_out_rmse
+from bastion.latency.buckets import buckets_to
+from bastion.models import static_forward
+from bastion.models.device import synchronise
+from bastion.models.pair import Pair
+from bench.gpu_models import QWEN3_8B, TINY, in_fixed_shapes, random_pair
+from bench.gpu_timing import close, seconds_of, text, verify_seconds, waits_counted
 
 METHODS = ["ar", "dflash", "ddtree:16", "bastion", "bastion+ngram"]
 BUDGETS = {"device": 20, "correctness": 70, "floor": 90, "calibration": 90, "steps": 60, "pair": 110, "profile": 10}

@@ -5,7 +5,7 @@
 #                                 20 MB and what reads them, into build/check; part0 .. part5 may travel one by one
 #   bench/gpu_check.sh run [OUT]  there: every stage prints a line and leaves a JSON file in OUT (or $OUT)
 #
-# OUT/profile.json holds the calibrations: python bench/gpu_check.py --unpack OUT/profile.json --out assets/profiles
+# OUT/profile.json holds the calibrations: python -m bench.gpu_check --unpack OUT/profile.json --out assets/profiles
 # Without the parts everything runs but the default pair. DEVICE=cpu with TINY=1 tries the script itself out in a minute.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -49,7 +49,7 @@ run() {
   # a busy machine's waiting threads slow each other down; there are no others where this is meant to run
   export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"
   if [ -n "${TINY:-}" ]; then export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"; fi
-  python bench/gpu_check.py --device "${DEVICE:-cuda}" --out "$out" ${TINY:+--tiny}
+  python -m bench.gpu_check --device "${DEVICE:-cuda}" --out "$out" ${TINY:+--tiny}
 }
 
 case "${1:-}" in

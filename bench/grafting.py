@@ -1,6 +1,6 @@
 """Grafting against the drafter's own tree at equal nodes, on prompt sets: tau by replay, then speed by decoding.
 
-    python bench/grafting.py FILE.jsonl ... [--limit 40] [--tokens 64] [--json FILE] [--no-replay] [--no-decode]
+    python -m bench.grafting FILE.jsonl ... [--limit 40] [--tokens 64] [--json FILE] [--no-replay] [--no-decode]
 
 Replayed on the target's greedy answers (`bastion.decoding.replay`), a row for each set:
 - N nodes beside the root, best-first (`ddtree:N`) and grafted, N = 8, 16, 32, 64;
@@ -13,25 +13,22 @@ Measured: some prompts of each set decoded with ar, bastion and bastion+ngram in
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import numpy as np
+from bench.ending import in_one_sentence, write_results
+from bench.greedy_answers import known_answers
+from bench.side_by_side import measured, print_speeds, read_calibration
 
-import numpy as np  # noqa: E402
-from greedy_answers import known_answers  # noqa: E402
-from side_by_side import measured, print_speeds, read_calibration  # noqa: E402
-
-from bastion.decoding.adaptive import Bastion, GraftedBastion  # noqa: E402
-from bastion.decoding.methods import BestFirst  # noqa: E402
-from bastion.decoding.protocols import Method  # noqa: E402
-from bastion.decoding.replay import KnownAnswer, replay  # noqa: E402
-from bastion.errors import UserError  # noqa: E402
-from bastion.latency import Calibration  # noqa: E402
-from bastion.trees import AdaptiveBudget, DraftMarginals, DraftTree, FixedBudget, Graft, grow_grafted  # noqa: E402
+from bastion.decoding.adaptive import Bastion, GraftedBastion
+from bastion.decoding.methods import BestFirst
+from bastion.decoding.protocols import Method
+from bastion.decoding.replay import KnownAnswer, replay
+from bastion.latency import Calibration
+from bastion.trees import AdaptiveBudget, DraftMarginals, DraftTree, FixedBudget, Graft, grow_grafted
 
 SIZES = (8, 16, 32, 64)
 
@@ -177,7 +174,7 @@ def main() -> None:
     options.add_argument("--json", type=Path)
     asked = options.parse_args()
     result: dict = {}
-    try:
+    with in_one_sentence():
         if not asked.no_replay:
             calibration = read_calibration(asked.calibration)
             sets = known_answers(asked.files, asked.limit, asked.tokens, skip=asked.skip)
@@ -190,11 +187,7 @@ def main() -> None:
         if not asked.no_decode:
             result["measured"] = measured(("ar", "bastion", "bastion+ngram"), asked.files, asked.speed_prompts, asked.speed_tokens)
             print_speeds(result["measured"], ("bastion", "bastion+ngram"))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
-    if asked.json:
-        asked.json.write_text(json.dumps(result, indent=1) + "\n")
+    write_results(asked.json, result)
 
 
 if __name__ == "__main__":

@@ -10,18 +10,16 @@ import hashlib
 import sys
 from pathlib import Path
 
+import numpy as np
+import torch
+
+from bastion.decoding.replay import KnownAnswer, draft_behind_each
+from bastion.drafters.training.continuations import batches_by_length, continue_batch
+from bastion.drafters.training.prompts import read_prompts
+from bastion.models.pair import Pair
+from bastion.models.presets import PRESETS
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-
-from bastion.decoding.replay import KnownAnswer, draft_behind_each  # noqa: E402
-from bastion.drafters.training.continuations import batches_by_length, continue_batch  # noqa: E402
-from bastion.drafters.training.prompts import read_prompts  # noqa: E402
-from bastion.models.pair import Pair  # noqa: E402
-from bastion.models.presets import PRESETS  # noqa: E402
-
 CACHE = ROOT / "build" / "replay"
 KEPT = 64
 """Tokens kept of each depth's marginals: a tree of 64 nodes beside the root looks at no more."""

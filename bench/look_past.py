@@ -1,6 +1,6 @@
 """Whether the stop should look past a step of the cost, in three ways, each against the plain rule.
 
-    python bench/look_past.py [FILE.jsonl ...] [--runs FOLDER] [--look-past 32] [--limit 20] [--no-decode] [--json FILE]
+    python -m bench.look_past [FILE.jsonl ...] [--runs FOLDER] [--look-past 32] [--limit 20] [--no-decode] [--json FILE]
 
 Predicted: every saved run that holds its calibration and its growth logs is stopped again by both rules; tokens
 and times are the estimator's and the drafter's own.
@@ -13,24 +13,21 @@ compared prompt by prompt.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from dataclasses import replace as changed
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import numpy as np
+from bench.ending import in_one_sentence, write_results
+from bench.greedy_answers import known_answers
+from bench.side_by_side import interval, measured, print_speeds, read_calibration
 
-import numpy as np  # noqa: E402
-from greedy_answers import known_answers  # noqa: E402
-from side_by_side import interval, measured, print_speeds, read_calibration  # noqa: E402
-
-from bastion.analysis.latency_known import carried  # noqa: E402
-from bastion.analysis.look_past import replay as replay_log  # noqa: E402
-from bastion.decoding import resolve_method  # noqa: E402
-from bastion.decoding.replay import KnownAnswer, replay  # noqa: E402
-from bastion.errors import UserError  # noqa: E402
-from bastion.latency import Calibration, build_estimator  # noqa: E402
-from bastion.records import RunStore  # noqa: E402
+from bastion.analysis.latency_known import carried
+from bastion.analysis.look_past import replay as replay_log
+from bastion.decoding import resolve_method
+from bastion.decoding.replay import KnownAnswer, replay
+from bastion.errors import UserError
+from bastion.latency import Calibration, build_estimator
+from bastion.records import RunStore
 
 
 def predicted(store: RunStore, look_past: int, estimator: str) -> None:
@@ -120,7 +117,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     result: dict = {}
-    try:
+    with in_one_sentence():
         predicted(RunStore(Path(asked.runs)) if asked.runs else RunStore(), asked.look_past, asked.estimator)
         if asked.files and not asked.no_replay:
             sets = known_answers(asked.files, asked.limit, asked.tokens)
@@ -130,11 +127,7 @@ def main() -> None:
             rows = measured(("ar", "plain", "past"), asked.files, asked.speed_prompts, asked.speed_tokens, build=lambda name: built.get(name, name))
             result["measured"] = rows
             print_speeds(rows, ("plain", "past"))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
-    if asked.json:
-        asked.json.write_text(json.dumps(result, indent=1) + "\n")
+    write_results(asked.json, result)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Plain decoding and verification against the floor that memory sets, and against Hugging Face's `generate`.
 
-    python bench/plain_decoding.py [--tokens 48] [--rounds 5] [--context 128] [--json FILE]
+    python -m bench.plain_decoding [--tokens 48] [--rounds 5] [--context 128] [--json FILE]
 
 Plain decoding in both number types and `generate` (sdpa, bfloat16) take turns on one prompt, as do verifications of
 1 to 64 nodes, a prompt read at once, and a reading of as many bytes as the model's weights, which is the floor.
@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from transformers import AutoModelForCausalLM  # noqa: E402
-
-from bastion import decode, load_pair  # noqa: E402
-from bastion.models import PRESETS  # noqa: E402
-from bastion.models.device import synchronise  # noqa: E402
-from bastion.models.quiet import quieten_libraries  # noqa: E402
+from bastion import decode, load_pair
+from bastion.models import PRESETS
+from bastion.models.device import synchronise
+from bastion.models.quiet import quieten_libraries
 
 PROMPT = "Explain in simple words how a bicycle stays upright."
 DTYPES = ("bfloat16", "float32")

@@ -10,13 +10,13 @@ was ended goes on where it was; --quick takes under ten minutes on two cores.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bastion.errors import UserError
 from bench import commit, end_to_end, memory_floor, page, tree_growth
+from bench.ending import in_one_sentence
 from bench.options import add_pair_options, calibrated_pair, note
 from bench.results import Results
 
@@ -86,8 +86,5 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    try:
+    with in_one_sentence():
         main()
-    except UserError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None

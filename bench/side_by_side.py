@@ -7,13 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import numpy as np
 
-import numpy as np  # noqa: E402
-
-from bastion.drafters.training.prompts import read_prompts  # noqa: E402
-from bastion.errors import UserError  # noqa: E402
-from bastion.latency import Calibration  # noqa: E402
+from bastion.drafters.training.prompts import read_prompts
+from bastion.errors import UserError
+from bastion.latency import Calibration
 
 WARM_UP_TOKENS = 8
 

@@ -1,6 +1,6 @@
 """What tracing costs: the default pair decodes with the trace on and off, in turn, and the step times are compared.
 
-    python bench/trace_overhead.py [--rounds 6] [--tokens 64] [--method bastion]
+    python -m bench.trace_overhead [--rounds 6] [--tokens 64] [--method bastion]
 
 The two decodes of a round follow each other and their order turns, so a machine that slows down
 does so for both. Both emit the same tokens, so step i of one is compared with step i of the
@@ -11,15 +11,11 @@ worked out after a step's own clock has stopped, and must not hide there.
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from bastion import decode, load_pair  # noqa: E402
-from bastion.models.quiet import quieten_libraries  # noqa: E402
+from bastion import decode, load_pair
+from bastion.models.quiet import quieten_libraries
 
 PROMPTS = (
     "Explain in simple words how a bicycle stays upright.",

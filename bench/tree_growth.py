@@ -1,6 +1,6 @@
 """Median milliseconds to grow a best-first tree, by size, drafted depth and tokens per depth.
 
-    python bench/tree_growth.py [--repeats 30]
+    python -m bench.tree_growth [--repeats 30]
 
 Marginals are drawn to fall off like a drafter's; nothing but numpy is needed.
 """
@@ -8,18 +8,14 @@ Marginals are drawn to fall off like a drafter's; nothing but numpy is needed.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from bastion.trees import AdaptiveBudget, DraftMarginals, FixedBudget, grow_best_first  # noqa: E402
+from bastion.trees import AdaptiveBudget, DraftMarginals, FixedBudget, grow_best_first
 
 
 def drafter_like(depth: int, k: int, seed: int) -> DraftMarginals:
