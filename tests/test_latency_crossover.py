@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bastion.analysis.latency_estimators import crossovers, estimator_errors, reduction, residuals, summary
 from bastion.latency import CalibratedRoofline, DevicePeaks, ModelShape, crossover, make_calibration, raw_roofline
+from bastion.latency.buckets import buckets_to
 from tests.test_latency_fit import CPU, CPU_PROBES, SMALL
 
 SHAPE = ModelShape(2, 64, 4, 2, 16, 96, 500)
@@ -92,3 +93,10 @@ def test_summary_is_plain(calibration):
     assert values["rmse_reduction"] == 1 - calibration.calibrated_rmse / calibration.raw_rmse
     assert values["crossover"]["roofline"] == {str(at.context): {"nodes": at.nodes, "compute_from_first": at.from_first}
                                                for at in crossovers(calibration)}
+
+
+def test_padding_to_buckets_moves_no_crossover_and_breaks_no_summary(calibration):
+    padded = replace(calibration, buckets=buckets_to(calibration.max_probed_nodes))
+    for name in ("raw", "roofline"):
+        assert crossovers(padded, name) == crossovers(calibration, name)
+    assert summary(padded)["crossover"] == summary(calibration)["crossover"]

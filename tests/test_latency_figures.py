@@ -15,6 +15,7 @@ from bastion.figures.latency_errors import error_figure, error_table, error_titl
 from bastion.figures.latency_words import (FORMULA, calibration_label, crossover_words, duration, formula_with_numbers, labels, parameter_table,
                                            rule, throughput, verdict_words)
 from bastion.latency import ESTIMATORS, Crossover, make_calibration, raw_roofline
+from bastion.latency.buckets import buckets_to
 from tests.test_latency_fit import CPU, CPU_PROBES, SMALL
 
 
@@ -188,3 +189,11 @@ def test_the_formula_and_the_table_hold_the_fitted_numbers(calibration):
     assert table["α memory"] == numbers.significant(line.alpha_m) and table["β compute"] == duration(line.beta_c)
     assert "measured" in parameter_table(calibration).set_index("parameter")["what it means"]["peak"]
     assert duration(1.2e-11) == "0\u2009ms" and throughput(154e9) == "154\u2009GFLOP/s" and throughput(989e12) == "989\u2009TFLOP/s"
+
+
+def test_a_device_that_pads_trees_to_buckets_has_every_figure_and_table(calibration):
+    padded = replace(calibration, buckets=buckets_to(calibration.max_probed_nodes))
+    figure = verify_figure(padded, padded.contexts)
+    raw, plain = (next(t for t in one.data if t.name == "raw roofline") for one in (figure, verify_figure(calibration, calibration.contexts)))
+    assert (np.asarray(raw.y) >= np.asarray(plain.y)).all() and len(set(raw.y)) <= len(padded.buckets)
+    assert len(verify_table(padded, padded.contexts)) and residual_figure(padded, padded.contexts).data and error_figure(padded).data

@@ -14,6 +14,11 @@ from pages.parts.pair import OTHER
 from tests.test_app import app, button, engine, finished, jobs, words  # noqa: F401
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("BASTION_HOME", str(tmp_path))
+
+
 def test_large_pairs_are_announced_with_their_memory_and_small_ones_are_not():
     assert [offer.name for offer in offered_pairs()][0] == "smollm2-135m"
     assert memory_words(PairChoice(), "cpu") == ""
@@ -54,7 +59,7 @@ def test_the_pair_of_the_sidebar_is_decoded_raced_and_calibrated(jobs):  # noqa:
     assert jobs.view(test.query_params["race-id"]).request.pair == dataclasses.asdict(custom)
 
 
-def test_a_race_opened_by_its_link_brings_its_pair_unless_one_was_chosen_by_hand(jobs, tmp_path, monkeypatch):  # noqa: F811
+def test_a_race_opened_by_its_link_brings_its_pair_unless_one_was_chosen_by_hand(jobs):  # noqa: F811
     asked = PairChoice("qwen3-8b", dtype="float16")
     race_id = start_race(RaceRequest("Hello", ("ar",), 1, max_new_tokens=2, pair=asked), jobs)
     finished(jobs, race_id)

@@ -10,6 +10,7 @@ import numpy as np
 
 from bastion.errors import UserError
 from bastion.latency import ESTIMATORS, Calibration, Crossover, Estimator, build_estimator, crossover, held_out_rmse
+from bastion.latency.buckets import Stair
 
 PUBLISHED_REDUCTION = (0.87, 0.92)
 """RMSE that calibration took off the raw roofline, as BASTION reports it (arXiv 2605.29727)."""
@@ -81,9 +82,13 @@ def reduction(raw: float | None, calibrated: float | None) -> float | None:
 
 
 def crossovers(calibration: Calibration, name: str = "roofline") -> list[Crossover]:
-    """Where compute overtakes memory at each probed context, within what was probed; for a roofline."""
-    return [crossover(build_estimator(name, calibration), context, calibration.max_probed_nodes)
-            for context in calibration.contexts]
+    """Where compute overtakes memory at each probed context, within what was probed; for a roofline.
+
+    Sizes are those that are computed: of a device that pads trees to buckets, the line below the stair.
+    """
+    estimator = build_estimator(name, calibration)
+    line = estimator.bucketed if isinstance(estimator, Stair) else estimator
+    return [crossover(line, context, calibration.max_probed_nodes) for context in calibration.contexts]
 
 
 def summary(calibration: Calibration) -> dict[str, Any]:
