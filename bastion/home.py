@@ -37,3 +37,8 @@ def races_dir() -> Path:
 
 def benchmarks_dir() -> Path:
     return home() / "benchmarks"
+
+
+def trials_dir() -> Path:
+    """What was tried on this machine, such as which number type is faster."""
+    return home() / "trials"

@@ -20,6 +20,8 @@ _home = Path(tempfile.mkdtemp(prefix="bastion-tests-"))
 _users_models.mkdir(parents=True, exist_ok=True)
 (_home / "models").symlink_to(_users_models, target_is_directory=True)
 os.environ["BASTION_HOME"] = str(_home)
+# Numbers that tests compare are float32's, also where `auto` would be another on this machine.
+os.environ["BASTION_DTYPE"] = "float32"
 # Threads of torch that wait by spinning slow each other down a hundredfold on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

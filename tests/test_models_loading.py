@@ -11,7 +11,7 @@ import torch
 from bastion import decode, load_pair
 from bastion.errors import UserError
 from bastion.models import PRESETS
-from bastion.models.device import pick_device, pick_dtype
+from bastion.models.device import pick_device
 from tests.tiny_folders import STOP, VOCABULARY, write_drafter, write_target
 
 
@@ -198,8 +198,6 @@ def test_devices_and_number_types(folders):
     refused("no device", folders[0], device="tpu9")
     refused("no number type", folders[0], dtype="int3")
     assert pick_device("cpu").type == "cpu"
-    assert pick_dtype("auto", torch.device("cpu")) is torch.float32
-    assert pick_dtype("auto", torch.device("cuda")) is torch.bfloat16
 
 
 def test_presets_name_published_pairs():

@@ -159,7 +159,9 @@ def test_a_container_with_less_memory_counts(monkeypatch):
     assert free_memory(torch.device("cpu")) is None
 
 
-def test_a_job_says_it_too():
+def test_a_job_says_it_too(monkeypatch):
+    monkeypatch.delenv("BASTION_DTYPE")
+
     class Said:
         def enter(self, state, words):
             self.words = words

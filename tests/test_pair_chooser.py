@@ -17,6 +17,7 @@ from tests.test_app import app, button, engine, finished, jobs, words  # noqa: F
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("BASTION_HOME", str(tmp_path))
+    monkeypatch.delenv("BASTION_DTYPE")
 
 
 def test_large_pairs_are_announced_with_their_memory_and_small_ones_are_not():

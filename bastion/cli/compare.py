@@ -71,15 +71,16 @@ def _compare(sets: list[Any], names: list[str], order: str, repeats: int, sampli
 
     rows = compare_methods(decode, words.decode, sets, names, greedy=sampling["temperature"] == 0, say=say,
                            order=order, repeats=repeats, seed=sampling["seed"])
-    return {"pair": pair.name, "device": pair.device_name, "dtype": pair.dtype_name, "sampling": sampling,
+    return {"pair": pair.name, "device": pair.device_name, "dtype": pair.dtype_name, "dtype_why": pair.dtype_why, "sampling": sampling,
             "order": order, "repeats": repeats, "versions": pairs.versions(), "rows": rows, "means": means_over_sets(rows) if len(sets) > 1 else []}
 
 
 def _print(result: dict[str, Any]) -> None:
     from bastion.figures import numbers
+    from bastion.figures.number_type_words import number_type_words
 
     sampling, rows = result["sampling"], result["rows"]
-    click.echo(f"{result['pair']} on {result['device']}, {result['dtype']}, temperature {sampling['temperature']:g}, "
+    click.echo(f"{result['pair']} on {result['device']}, {number_type_words(result)}, temperature {sampling['temperature']:g}, "
                f"at most {sampling['max_new_tokens']} new tokens")
 
     def cells(row: dict[str, Any], name: str) -> tuple[str, ...]:

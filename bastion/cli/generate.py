@@ -93,12 +93,14 @@ def _record(steps: Any, info: dict[str, Any], pair: Any, save: bool, stream: Any
 def _summary(run: Any, saved: bool) -> None:
     """One line on standard error, so that standard output holds the text alone."""
     from bastion.figures import numbers
+    from bastion.figures.number_type_words import number_type_words
 
     totals = run.info["totals"]
     words = [f"{numbers.count(totals['tokens'])} tokens", f"{numbers.count(totals['steps'])} steps",
              f"tau {numbers.significant(totals['tau'])}", numbers.rate(totals["tokens_per_second"])]
     if run.info.get("simulated"):
         words.append("simulated drafter")
+    words.append(number_type_words(run.info))
     if saved:
         words.append(f"saved as {run.id}")
     click.echo(", ".join(words), err=True)

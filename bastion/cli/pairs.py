@@ -64,6 +64,7 @@ def run_info(pair: Any, prompt: str | list[int], prompt_ids: list[int], method: 
         "sampling": sampling,
         "device": pair.device_name,
         "dtype": pair.dtype_name,
+        "dtype_why": pair.dtype_why,
         "attention": pair.attention,
         "drafter_depth": drafter_depth(method, pair),
         "calibration": described(calibration) if calibration is not None else None,

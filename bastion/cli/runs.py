@@ -191,13 +191,15 @@ def _list(json_file: str | None) -> None:
 
 def _print_run(run: Any) -> None:
     from bastion.figures import numbers
+    from bastion.figures.number_type_words import number_type_words
 
     info, totals = run.info, run.info["totals"]
     lines = [
         ("run", f"{run.id}{'' if run.complete else ' (cut short)'}"),
         ("made", info["created"]),
         ("pair", info["pair"]),
-        ("device", f"{info['device']}, {info['dtype']}"),
+        ("device", info["device"]),
+        ("number type", number_type_words(info)),
         ("method", info["method"]),
         ("tokens", f"{numbers.count(totals.get('tokens'))} in {numbers.count(totals.get('steps'))} steps"),
         ("tau", numbers.significant(totals.get("tau"))),

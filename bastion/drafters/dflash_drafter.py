@@ -15,7 +15,7 @@ from bastion.drafters.dflash_speculators import config_from_speculators, is_spec
 from bastion.drafters.dflash_static import StaticDFlashSession, static_session
 from bastion.drafters.dflash_weights import Extras, build, head_of, target_ids
 from bastion.errors import UserError
-from bastion.models.device import cpu_prefers_bfloat16
+from bastion.models.number_type import cpu_prefers_bfloat16
 from bastion.models.quick_modules import quicken
 from bastion.models.registry import DrafterLoader
 from bastion.models.static_cache import StorePool

@@ -74,7 +74,10 @@ def preset_of(calibration: Calibration) -> str | None:
 
 def choice_for(calibration: Calibration) -> PairChoice:
     """What to load to measure this calibration's pair again; its preset must be known. The number type is asked
-    for by name only where "auto" is another, so that a pair already loaded serves. Imports torch."""
-    from bastion.models.device import pick_device, pick_dtype
-    usual = str(pick_dtype("auto", pick_device())).removeprefix("torch.")
-    return PairChoice(preset_of(calibration), dtype="auto" if calibration.dtype == usual else calibration.dtype)
+    for by name only where "auto" is another, or may be, so that a pair already loaded serves. Imports torch."""
+    from bastion.models.device import pick_device
+    from bastion.models.number_type import likely_type
+
+    preset = preset_of(calibration)
+    usual = likely_type(preset or "", str(pick_device()))
+    return PairChoice(preset, dtype="auto" if calibration.dtype == usual else calibration.dtype)

@@ -82,7 +82,7 @@ class DecodingEngine:
             "prompt": request.prompt, "prompt_ids": prompt_ids, "pair": pair.name, "method": request.method,
             "sampling": {**request.sampling(), "stop_token_ids": sorted(pair.stop_token_ids)},
             "tree": {"min_nodes": request.min_nodes, "max_nodes": request.max_nodes},
-            "device": pair.device_name, "dtype": pair.dtype_name, "attention": pair.attention,
+            "device": pair.device_name, "dtype": pair.dtype_name, "dtype_why": pair.dtype_why, "attention": pair.attention,
             "drafter_depth": drafter_depth(request.method, pair),
             **({"simulated": True} if is_simulated(request.method) else {}),
             "versions": {"python": platform.python_version(), **{n: metadata.version(n) for n in VERSIONED}},

@@ -28,10 +28,12 @@ def offered_pairs() -> tuple[PairOffer, ...]:
 def memory_words(choice: PairChoice, device: str) -> str:
     """`needs about 19.2 GB in bfloat16 (...)` on this device; empty for a pair that is small, or whose sizes only the hub knows."""
     from bastion.models.memory import BYTES, said_before_loading
+    from bastion.models.number_type import likely_type
 
-    usual = "float32" if device == "cpu" else "bfloat16"
-    dtype = choice.dtype if choice.dtype in BYTES else usual
+    source = choice.preset or choice.target or ""
+    # what is not known yet is reckoned as the larger
+    dtype = choice.dtype if choice.dtype in BYTES else likely_type(source, device) or "float32"
     try:
-        return said_before_loading(choice.preset or choice.target or "", choice.drafter, dtype, choice.small_lm)
+        return said_before_loading(source, choice.drafter, dtype, choice.small_lm, device.startswith("cpu"))
     except UserError:   # loading says it
         return ""

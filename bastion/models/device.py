@@ -1,22 +1,10 @@
-"""Which device and which number type to run on."""
+"""Which device to run on, its name and its free memory."""
 
 from __future__ import annotations
 
-import time
-from functools import cache
-
 import torch
-from torch.nn import functional as F
 
 from bastion.errors import UserError
-
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
-
 
 def pick_device(name: str = "auto") -> torch.device:
     """`auto` takes a CUDA device, else Apple's MPS, else the CPU. UserError on a device not here."""
@@ -28,37 +16,6 @@ def pick_device(name: str = "auto") -> torch.device:
     except (RuntimeError, AssertionError):
         raise UserError(f"There is no device {name!r} here; use auto, cpu, cuda or mps.") from None
     return device
-
-
-def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 on CUDA and MPS, float32 on a CPU.
-
-    bfloat16 is faster on a CPU that has it, but only the lean forward gives a token the same bits in a
-    tree and alone, and only where `sameness.keeps_bits` finds it so; elsewhere, where the target's two best
-    logits tie in bfloat16, the greedy ids differ from plain decoding's. The default keeps the promise that a
-    tree changes how fast the answer comes, never the answer; `bfloat16` by name trades it for speed.
-    """
-    if name != "auto":
-        if name not in DTYPES:
-            raise UserError(f"There is no number type {name!r}; use auto, {', '.join(DTYPES)}.")
-        return DTYPES[name]
-    return torch.float32 if device.type == "cpu" else torch.bfloat16
-
-
-@cache
-@torch.inference_mode()
-def cpu_prefers_bfloat16() -> bool:
-    """Whether a matmul of 8 rows over weights larger than the processor's caches is quicker in bfloat16."""
-    best = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        weight, rows = torch.ones(24576, 576, dtype=dtype), torch.ones(8, 576, dtype=dtype)
-        seconds = []
-        for _ in range(5):
-            begun = time.perf_counter()
-            F.linear(rows, weight)
-            seconds.append(time.perf_counter() - begun)
-        best[dtype] = min(seconds[1:])
-    return best[torch.bfloat16] < best[torch.float32]
 
 
 def synchronise(device: torch.device) -> None:

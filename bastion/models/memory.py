@@ -1,4 +1,5 @@
-"""How much memory a pair needs, said from its sizes before anything is loaded. No torch."""
+"""How much memory a pair needs, said from its sizes before anything is loaded. No torch, but to ask how our own cache on a CPU
+lays its rows out."""
 
 from __future__ import annotations
 
@@ -46,12 +47,13 @@ class MemoryNeed:
 
 def memory_needed(
     model: str | Preset | Mapping[str, Any] | Any, drafter: str | Mapping[str, Any] | None = None, dtype: str = "bfloat16",
-    context: int = CONTEXT, small_lm: str | Mapping[str, Any] | None = None,
+    context: int = CONTEXT, small_lm: str | Mapping[str, Any] | None = None, on_cpu: bool = False,
 ) -> MemoryNeed | None:
     """What a preset (its name or itself), a folder, or a Hugging Face config (object or dict) takes to load and decode.
 
     drafter, small_lm: a folder or a parsed config.json; a preset brings its own drafter. Norms and working memory are left out, so the
-    truth is a little more. None when the sizes are not known without asking the hub. UserError on a strange dtype.
+    truth is a little more. on_cpu: keys and values are then in float32 for the families that run lean, whatever the weights are in.
+    None when the sizes are not known without asking the hub. UserError on a strange dtype.
     """
     if dtype not in BYTES:
         raise UserError(f"There is no number type {dtype!r}; use {', '.join(BYTES)}.")
@@ -70,14 +72,33 @@ def memory_needed(
     if drafted is not None:
         extra = size * (drafted[0].layer_weights + drafted[1]) + _cache(drafted[0], longest, size)
     elif drafter is not None and "dflash_config" not in (_config(drafter) or {}):
-        extra = _model_bytes(drafter, longest, size)  # a small language model
-    return MemoryNeed(size * _weights(shape), _cache(shape, longest, size), extra, dtype, longest, _model_bytes(small_lm, longest, size))
+        extra = _model_bytes(drafter, longest, size, on_cpu)  # a small language model
+    kept = _target_cache(preset if preset is not None else model, shape, longest, size, on_cpu)
+    return MemoryNeed(size * _weights(shape), kept, extra, dtype, longest, _model_bytes(small_lm, longest, size, on_cpu))
 
 
-def _model_bytes(config: str | Mapping[str, Any] | None, context: int, size: int) -> int:
+def _model_bytes(config: str | Mapping[str, Any] | None, context: int, size: int, on_cpu: bool) -> int:
     """Bytes of a whole model and its cache; 0 without one, or where its sizes are not known."""
     shape = None if config is None else _shape(config)
-    return 0 if shape is None else size * _weights(shape) + _cache(shape, context, size)
+    return 0 if shape is None else size * _weights(shape) + _target_cache(config, shape, context, size, on_cpu)
+
+
+def _target_cache(model: Any, shape: ModelShape, context: int, size: int, on_cpu: bool) -> int:
+    """Bytes of a target's keys and values: `RowCache` on a CPU where it runs lean, else its number type's own."""
+    if not on_cpu:
+        return _cache(shape, context, size)
+    import torch
+
+    from bastion.models.cache import RowCache
+    from bastion.models.number_type import is_lean
+
+    config = _config(model.target if isinstance(model, Preset) else model)
+    # a preset that is not here yet is of a family that runs lean
+    lean = isinstance(model, Preset) if config is None else is_lean(config)
+    if not lean:
+        return _cache(shape, context, size)
+    row = RowCache(1, 1, 1, shape.head_dim, torch.float64 if size == BYTES["float64"] else torch.float32)
+    return shape.layers * shape.kv_heads * context * row.rows.nbytes
 
 
 def _weights(shape: ModelShape) -> int:
@@ -94,9 +115,9 @@ def check_memory(need: MemoryNeed, free: int | None, name: str, device: str) -> 
         )
 
 
-def said_before_loading(model: str, drafter: str | None, dtype: str, small_lm: str | None = None) -> str:
+def said_before_loading(model: str, drafter: str | None, dtype: str, small_lm: str | None = None, on_cpu: bool = False) -> str:
     """`needs about ... GB ...` for a pair worth a word, else nothing."""
-    need = memory_needed(model, drafter, dtype, small_lm=small_lm)
+    need = memory_needed(model, drafter, dtype, small_lm=small_lm, on_cpu=on_cpu)
     return f"needs about {need.words()}" if need is not None and need.total >= WORTH_SAYING else ""
 
 

@@ -13,9 +13,10 @@ import torch
 from bastion.errors import UserError
 from bastion.models.beside import Beside, beside, read_drafter
 from bastion.models.attention import register as register_attention
-from bastion.models.device import device_name, free_memory, pick_device, pick_dtype
+from bastion.models.device import device_name, free_memory, pick_device
 from bastion.models.hub import from_hub
 from bastion.models.memory import WORTH_SAYING, check_memory, memory_needed
+from bastion.models.number_type import CAN_DIFFER, number_type
 from bastion.models.presets import PRESETS, Preset
 from bastion.models.quick_modules import quicken
 from bastion.models.registry import Drafter
@@ -43,6 +44,8 @@ class Pair:
     drafter_name: str = ""
     attention: str = "bastion"
     beside: tuple[Beside, ...] = ()
+    dtype_why: str = ""
+    """Why the target runs in its number type, in a few words."""
 
     def drafted_by(self, gives: str) -> Pair:
         """The same pair with the drafter that gives this, its own where it does or none of the others does. UserError
@@ -87,7 +90,8 @@ def load_pair(
     Without a drafter only the methods that need none run. `small_lm`: a causal language model with the target's
     tokenizer, by folder or hub name, which drafts beside the drafter. No code from a model folder or the hub
     is ever executed, and only safetensors are read. `on_notice` hears what memory a large pair
-    needs before its weights are fetched; one that plainly does not fit is refused unless `force`.
+    needs before its weights are fetched, and what a number type that was asked for by name may cost; a pair that
+    plainly does not fit is refused unless `force`. dtype: see `number_type`.
     Raises UserError.
     """
     preset = PRESETS.get(str(target))
@@ -98,7 +102,10 @@ def load_pair(
         _check_default(preset)
     place = pick_device(device)
     config = _target_config(source)
-    chosen = pick_dtype(dtype, place)
+    number = number_type(dtype, place, config)
+    chosen = number.dtype
+    if on_notice is not None and dtype != "auto" and number.why.endswith(CAN_DIFFER):
+        on_notice(f"Loading {name} in {number.words()}")
     small_source = str(small_lm) if small_lm is not None else None
     _mind_memory(preset or config, drafter_source, small_source, name, place, chosen, force, on_notice)
     drafter_folder = _drafter_folder(drafter_source) if drafter_source is not None else None
@@ -121,6 +128,7 @@ def load_pair(
         drafter_name=_short_name(drafter_source) if drafter_source is not None else "",
         attention=PADDED if wrapped.padded else "bastion",
         beside=others,
+        dtype_why=number.why,
     )
 
 
@@ -158,7 +166,7 @@ def _target_config(source: str):
 def _mind_memory(model, drafter: str | None, small_lm: str | None, name: str, place: torch.device, dtype: torch.dtype, force: bool, say) -> None:
     own = isinstance(model, Preset)
     need = memory_needed(model, None if own and drafter == model.drafter else drafter, str(dtype).removeprefix("torch."),
-                         small_lm=small_lm)
+                         small_lm=small_lm, on_cpu=place.type == "cpu")
     if need is None or need.total < WORTH_SAYING:
         return
     if say is not None:

@@ -35,6 +35,7 @@ def run_to_json(run: Run | None = None, *, steps: Sequence[StepRecord] | None = 
         "pair": info.get("pair"),
         "device": info.get("device"),
         "dtype": info.get("dtype"),
+        "dtype_why": info.get("dtype_why", ""),
         "temperature": sampling.get("temperature"),
         "sampling": sampling,
         "tau": tau(steps),

@@ -70,7 +70,7 @@ def parse_run_json(raw: bytes, name: str) -> dict[str, Any]:
 def _check_types(info: dict[str, Any], name: str) -> None:
     wrong = [key for key, kind in (
         ("id", str), ("created", str), ("complete", bool), ("title", str), ("pair", str),
-        ("method", str), ("device", str), ("dtype", str), ("text", str), ("sampling", dict),
+        ("method", str), ("device", str), ("dtype", str), ("dtype_why", str), ("text", str), ("sampling", dict),
         ("prompt_set", str), ("prompt_id", str),
         ("versions", dict), ("totals", dict), ("vocabulary", dict), ("prompt_ids", list))
         if not isinstance(info.get(key), kind)]

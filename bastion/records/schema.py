@@ -100,6 +100,7 @@ INFO_DEFAULTS: dict[str, object] = {
     "sampling": {},         # temperature, top_p, top_k, max_new_tokens, stop_token_ids, seed
     "device": "",
     "dtype": "",
+    "dtype_why": "",        # why the target ran in it, in a few words
     "versions": {},         # package -> version
     "calibration": None,    # the calibration used, as JSON, or None
     "yardstick": None,      # {"tokens_per_second", "run_id"} of plain decoding, when measured

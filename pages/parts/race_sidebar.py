@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from bastion.figures.number_type_words import number_type_words
 from bastion.jobs import manager
 from bastion.jobs.race_shown import RaceShown
 from bastion.records.races import Race, RaceStore, finished_slots
@@ -17,7 +18,7 @@ def race_sidebar(shown: RaceShown | None) -> None:
     with st.sidebar:
         if shown is not None and shown.info:
             facts = [(name, value) for name, value in _facts(shown) if value]
-            st.caption("  \n".join(f"{name}: {plain(value, 90)}" for name, value in facts))
+            st.caption("  \n".join(f"{name}: {plain(value, 160)}" for name, value in facts))
         races = RaceStore().list()
         if not races:
             return
@@ -37,7 +38,8 @@ def _facts(shown: RaceShown) -> list[tuple[str, str]]:
     info, unlike = shown.info, {mismatch.name for mismatch in shown.mismatches}
     sampling = info.get("sampling") if isinstance(info.get("sampling"), dict) else {}
     facts = [("Pair", str(info.get("pair") or ""), {"pair"}),
-             ("Device", ", ".join(filter(None, (str(info.get("device") or ""), str(info.get("dtype") or "")))), {"device", "dtype"}),
+             ("Device", str(info.get("device") or ""), {"device"}),
+             ("Number type", number_type_words(info), {"dtype"}),
              ("Temperature", f"{sampling['temperature']:g}" if isinstance(sampling.get("temperature"), int | float) else "", {"temperature"})]
     known = [(name, value) for name, value, of in facts if not of & unlike]
     measured = next((run.info["calibration"] for run in shown.runs if run.info.get("calibration")), None)

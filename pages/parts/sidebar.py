@@ -9,6 +9,7 @@ import streamlit as st
 
 from bastion.errors import UserError
 from bastion.figures.faithfulness import lossy_label
+from bastion.figures.number_type_words import number_type_words
 from bastion.figures.numbers import count
 from bastion.jobs import manager
 from bastion.jobs.shown import Shown, recent
@@ -24,7 +25,7 @@ def sidebar(shown: Shown | None) -> None:
     with st.sidebar:
         if shown is not None:
             st.markdown("**This run**")
-            st.caption("  \n".join(f"{name}: {plain(value, 90)}" for name, value in _facts(shown) if value))
+            st.caption("  \n".join(f"{name}: {plain(value, 160)}" for name, value in _facts(shown) if value))
             if shown.saved:
                 st.download_button("Download this run", data=lambda: manager().store.export_zip(shown.id),
                                    file_name=f"bastion-run-{shown.id}.zip", mime="application/zip", on_click="ignore",
@@ -40,7 +41,8 @@ def _facts(shown: Shown) -> list[tuple[str, str]]:
     waiting = 0 if shown.final else manager().waiting()
     return [
         ("Pair", str(info.get("pair") or "")),
-        ("Device", ", ".join(filter(None, (str(info.get("device") or ""), str(info.get("dtype") or ""))))),
+        ("Device", str(info.get("device") or "")),
+        ("Number type", number_type_words(info)),
         ("Method", str(info.get("method") or "")),
         ("Temperature", f"{sampling['temperature']:g}" if isinstance(sampling.get("temperature"), (int, float)) else ""),
         ("Acceptance", lossy_label(info)),
