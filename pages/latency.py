@@ -16,18 +16,18 @@ from pages.parts.pair import pair_chooser
 take_finished()
 missing = engine_missing()
 choice = None if missing else pair_chooser()
-known = known_calibrations(manager().store)
 
 st.title("Latency", anchor=False)
 st.caption("How long the target takes to verify a tree on this device, measured and predicted. "
            "The prediction decides where a tree of the method bastion stops growing.")
 if missing:
     st.info(f"Calibrations can be looked at here, not made. {missing}")
-notices(known)
 device = None
 if not missing:
     with st.spinner("Looking at the device, a few seconds the first time"):
         device = this_device()
+known = known_calibrations(manager().store, device=device or "")
+notices(known)
 
 if not known.found:
     st.subheader("Calibrate this device", anchor=False)

@@ -1,4 +1,4 @@
-"""Every calibration that can be shown here: stored on this machine, or carried by a saved run."""
+"""Every calibration that can be shown here: stored on this machine, carried by a saved run, or shipped for its kind of device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bastion.errors import UserError
-from bastion.latency import Calibration, made, stored_calibrations
+from bastion.latency import Calibration, made, shipped_profiles, stored_calibrations
 from bastion.records import RunStore
 from bastion.records.run_json import read_run_json
 
@@ -16,7 +16,8 @@ MOST_RUNS = 200
 
 @dataclass(frozen=True, slots=True)
 class KnownCalibration:
-    """path: its file when it is stored on this machine; runs: saved runs that carry it, newest first."""
+    """path: its file when it is stored on this machine; runs: saved runs that carry it, newest first. Without either
+    it is a shipped profile (`Calibration.shipped`, which a run's may be as well)."""
 
     calibration: Calibration
     path: Path | None = None
@@ -38,14 +39,16 @@ class Known:
 
     def newest(self, device: str | None = None) -> KnownCalibration | None:
         """The newest that was measured on `device` (a calibration's `device_key`) and is stored here; without
-        one the newest stored here, then the newest that a run carries."""
+        one the newest profile shipped for it, the newest stored here, then the newest that a run carries."""
         stored = [known for known in self.found if known.path is not None]
         own = [known for known in stored if known.calibration.device_key == device]
-        return next(iter(own or stored or self.found), None)
+        shipped = [known for known in self.found if known.calibration.shipped and known.calibration.device_key == device]
+        return next(iter(own or shipped or stored or self.found), None)
 
 
-def known_calibrations(store: RunStore, folder: Path | None = None) -> Known:
-    """Those in `folder` (this machine's, unless given) and those in the newest MOST_RUNS runs of the store."""
+def known_calibrations(store: RunStore, folder: Path | None = None, device: str | None = None) -> Known:
+    """Those in `folder` (this machine's, unless given), those in the newest MOST_RUNS runs of the store, and the profiles
+    shipped for `device`; for every device when it is None."""
     stored = stored_calibrations(folder)
     known = {calibration.id: KnownCalibration(calibration, path) for calibration, path in stored.found}
     damaged, summaries = list(stored.damaged), []
@@ -59,6 +62,9 @@ def known_calibrations(store: RunStore, folder: Path | None = None) -> Known:
             known.setdefault(calibration.id, KnownCalibration(calibration)).runs.append(run_id)
         elif calibration:
             summaries.append(run_id)
+    for profile, _ in shipped_profiles().found:
+        if device in (None, profile.device_key):
+            known.setdefault(profile.id, KnownCalibration(profile))
     return Known(sorted(known.values(), key=lambda one: made(one.calibration), reverse=True), damaged, summaries)
 
 

@@ -13,7 +13,7 @@ from bastion.cli.output import ProgressLine, check_json_file, table, write_json
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A small grid, under a minute on two cores; what `generate` does by itself.")
-@click.option("--list", "listed", is_flag=True, help="Measure nothing: list the calibrations stored here and those that saved runs carry.")
+@click.option("--list", "listed", is_flag=True, help="Measure nothing: list the calibrations stored here, those that saved runs carry, and shipped profiles.")
 @pair_options
 @json_option
 def calibrate(quick: bool, listed: bool, pair_options: PairOptions, json_file: str | None) -> None:
@@ -51,7 +51,7 @@ def _list(json_file: str | None) -> None:
     if json_file != "-":
         rows = [(one.calibration.made_at, one.calibration.target, one.calibration.dtype, one.calibration.device_name or one.calibration.device_key,
                  numbers.seconds(one.calibration.calibrated_rmse), numbers.seconds(one.calibration.raw_rmse),
-                 "stored" if one.path else f"in {len(one.runs)} runs") for one in known.found]
+                 "stored" if one.path else "shipped" if one.calibration.shipped else f"in {len(one.runs)} runs") for one in known.found]
         header = ("made", "target", "dtype", "device", "fitted RMSE", "raw RMSE", "where")
         click.echo(table(header, rows) if rows else "No calibration yet: `python -m bastion calibrate` makes one.")
         for sentence in known.damaged:

@@ -20,7 +20,7 @@ from bastion.decoding.peaks import measure_peaks
 from bastion.decoding.small_lm_methods import SmallLm
 from bastion.decoding.tree_methods import Eagle3
 from bastion.errors import UserError
-from bastion.latency import Calibration, ModelShape, ProbeGrid, find_calibration, make_calibration, standard_grid
+from bastion.latency import Calibration, ModelShape, ProbeGrid, find_calibration, find_profile, make_calibration, standard_grid
 from bastion.latency.buckets import bucket_of
 from bastion.models.device import synchronise
 from bastion.models.pair import Pair
@@ -44,12 +44,23 @@ def stored_calibration(pair: Pair) -> Calibration | None:
 
 
 def usable_calibration(pair: Pair) -> Calibration | None:
-    """The stored calibration; a damaged file counts as none, since it is made again where one is needed."""
+    """The stored calibration, else a shipped profile for this device and a target of these sizes. A damaged file
+    counts as none, since it is made again where one is needed."""
     try:
-        return stored_calibration(pair)
+        found = stored_calibration(pair)
     except UserError as damaged:
         log.warning("%s", damaged)
         return None
+    return shipped_profile(pair) if found is None else found
+
+
+def shipped_profile(pair: Pair) -> Calibration | None:
+    """The profile that stands in for a calibration of this pair, or None."""
+    try:
+        shape = ModelShape.from_config(pair.target.config)
+    except UserError:  # sizes named otherwise: calibrating will say
+        return None
+    return find_profile(pair.device_name, shape, pair.dtype_name, pair.attention, pair.target.name, pair.drafter_name)
 
 
 def calibrate(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,14 +21,12 @@ from bastion.decoding.trace import trace_step
 from bastion.decoding.tree_methods import drafting_pair
 from bastion.drafters.lookup import NgramLookup
 from bastion.errors import UserError
-from bastion.latency import Calibration, OnlineEstimator
+from bastion.latency import Calibration, OnlineEstimator, shipped_words
 from bastion.models.pair import Pair
 from bastion.models.target import TargetOutput
 from bastion.models.top_k import best_token, choices, top_k
 from bastion.step import StepRecord
 from bastion.trees import BeamCandidates, DraftMarginals, DraftTree, grow_sampled
-
-log = logging.getLogger(__name__)
 
 Prompt = str | Sequence[int] | Sequence[dict[str, str]]
 
@@ -113,16 +110,14 @@ def encode_prompt(pair: Pair, prompt: Prompt) -> list[int]:
 def find_or_make_calibration(
     pair: Pair, method: Method, on_notice: Callable[[str], None] | None
 ) -> Calibration | None:
-    """The method's own or the stored calibration; made now only for a method that grows by it."""
+    """The method's own, the stored calibration or a shipped profile; made now only for a method that grows by it."""
     if method.calibration is not None:
         return method.calibration
-    from bastion.decoding.calibrate import calibrate, stored_calibration
+    from bastion.decoding.calibrate import calibrate, usable_calibration
 
-    try:
-        found = stored_calibration(pair)
-    except UserError as damaged:
-        log.warning("%s", damaged)
-        found = None
+    found = usable_calibration(pair)
+    if found is not None and found.shipped and method.needs_calibration and on_notice is not None:
+        on_notice(shipped_words(found))
     if found is None and method.needs_calibration:
         if on_notice is not None:
             on_notice("Calibrating this device for this pair, once; it takes under a minute.")

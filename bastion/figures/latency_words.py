@@ -27,7 +27,8 @@ def calibration_label(calibration: Calibration) -> str:
     """One line that names a calibration, the same on every machine: the time is UTC."""
     time = moment(calibration.made_at)
     when = f"{time:%Y-%m-%d %H:%M:%S} UTC" if time else calibration.made_at
-    parts = (when, calibration.target, calibration.dtype, calibration.device_name or calibration.device_key)
+    parts = (when, calibration.target, calibration.dtype, calibration.device_name or calibration.device_key,
+             "shipped profile" if calibration.shipped else "")
     text = ", ".join(" ".join(part.split()) for part in parts if part)
     return "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Cs"))[:160]
 

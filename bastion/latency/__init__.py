@@ -16,6 +16,7 @@ from bastion.latency.fit import Record, fit_calibration, sigma_weights
 from bastion.latency.grid import ProbeGrid, standard_grid
 from bastion.latency.held_out import held_out_rmse, hold_out
 from bastion.latency.peaks import PUBLISHED_PEAKS, DevicePeaks, published_peaks
+from bastion.latency.profiles import find_profile, shipped_profiles, shipped_words
 from bastion.latency.roofline import CalibratedRoofline, raw_roofline
 from bastion.latency.shape import ModelShape
 
@@ -37,6 +38,7 @@ __all__ = [
     "check_estimator",
     "crossover",
     "find_calibration",
+    "find_profile",
     "fit_calibration",
     "held_out_rmse",
     "hold_out",
@@ -46,6 +48,8 @@ __all__ = [
     "newest_first",
     "published_peaks",
     "raw_roofline",
+    "shipped_profiles",
+    "shipped_words",
     "sigma_weights",
     "standard_grid",
     "stored_calibrations",

@@ -41,7 +41,7 @@ class Calibration:
     seconds) as measured, held_out the ones the fit did not see; raw_rmse and calibrated_rmse are
     the errors there, before and after the fit. buckets: tree sizes that forwards of fixed shapes are padded
     to, ascending, which is where the probes then are; () where a forward has the tree's own size.
-    made_at: ISO 8601, UTC.
+    made_at: ISO 8601, UTC. shipped: a profile that came with this program (`bastion.latency.profiles`), measured elsewhere.
     """
 
     device_key: str
@@ -61,6 +61,7 @@ class Calibration:
     device_name: str = ""
     made_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     buckets: tuple[int, ...] = ()
+    shipped: bool = False
 
     def __post_init__(self) -> None:
         if len(self.probes) != len(self.held_out):
@@ -70,6 +71,8 @@ class Calibration:
         for name in ("device_key", "target", "dtype", "attention", "drafter", "device_name", "made_at"):
             if not isinstance(getattr(self, name), str):
                 raise UserError(f"A calibration's {name} is a text: calibrate again.")
+        if not isinstance(self.shipped, bool):
+            raise UserError("Whether a calibration was shipped is yes or no: calibrate again.")
         if self.buckets and not (self.buckets[0] >= 1 and all(a < b for a, b in itertools.pairwise(self.buckets))):
             raise UserError("A calibration's buckets are ascending tree sizes of 1 or more: calibrate again.")
         for value in (self.draft_seconds, self.other_seconds, self.raw_rmse, self.calibrated_rmse):
@@ -115,8 +118,9 @@ class Calibration:
         content = asdict(self) | {"schema_version": SCHEMA_VERSION}
         # The roofline repeats its peaks: one copy on disk cannot disagree with itself.
         del content["roofline"]["peaks"]
-        if not self.buckets:
-            del content["buckets"]
+        for name in ("buckets", "shipped"):
+            if not content[name]:
+                del content[name]
         return content
 
     @classmethod

@@ -46,7 +46,7 @@ def choose_calibration(known: Known, device: str | None) -> KnownCalibration:
         st.query_params[CHOICE] = names[state[CHOICE]]   # a widget's first value does not reach the address by itself
     state[DRAWN] = True
     picked = st.selectbox("Calibration", list(by_id), index=None, format_func=names.get, key=CHOICE, bind="query-params",
-                          on_change=_chosen, help="Those stored on this machine, and those that saved runs carry.")
+                          on_change=_chosen, help="Those stored on this machine, those that saved runs carry, and profiles shipped for this device.")
     if state.get(LOST):
         st.info("The calibration of this address is not here, or was measured again since; the newest of this device is shown.")
     chosen = by_id[picked or newest]
@@ -73,7 +73,8 @@ def _chosen() -> None:
 def _origin(known: KnownCalibration) -> str:
     calibration = known.calibration
     where = ("stored on this machine" if known.path is not None
-             else f"carried by {len(known.runs)} saved run{'s' * (len(known.runs) != 1)}, not stored on this machine")
+             else "shipped with BASTION Studio: measured elsewhere on a device of this name, and used while none is made here"
+             if calibration.shipped else f"carried by {len(known.runs)} saved run{'s' * (len(known.runs) != 1)}, not stored on this machine")
     held_out = sum(calibration.held_out)
     parts = (f"Drafter {plain(calibration.drafter, 60) or 'none'}", f"{plain(calibration.attention, 30)} attention",
              f"{len(calibration.probes)} probes up to {calibration.max_probed_nodes} nodes, {held_out} held out from the fit", where)

@@ -96,6 +96,8 @@ def calibration_words(calibration: object) -> str:
     if not isinstance(calibration, dict) or not isinstance(calibration.get("made_at"), str):
         return ""
     state = "ok" if calibration.get("peaks_source") == "measured" else "by published peaks"
+    if calibration.get("shipped") is True:
+        state = "a shipped profile, not measured here"
     return ", ".join(filter(None, (age(calibration["made_at"]), state)))
 
 
