@@ -89,6 +89,40 @@ def test_under_a_stair_growth_fills_its_bucket_and_looks_over_the_next(seed, slo
     assert max(speed.values()) <= speed[tree.nodes] * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_stop_that_looks_far_ahead_asks_about_few_sizes_and_stops_where_it_would_step_by_step(seed, monkeypatch):
+    """The estimator hears of buckets alone, and of each once or twice; finding the paths in stages gives the same tree."""
+    random = np.random.default_rng(seed)
+    scores = -np.sort(random.exponential(2.0, size=(9, 60)), axis=1)
+    marginals = DraftMarginals(np.tile(np.arange(60), (9, 1)), scores - np.log(np.exp(scores).sum(axis=1, keepdims=True)))
+    asked = []
+
+    class Priced:
+        def seconds(self, nodes, context):
+            asked.append(nodes)
+            return 1.0 + 3e-4 * (seed + 1) * nodes
+
+    steps = Stair(Priced(), buckets_to(512))
+    budget = AdaptiveBudget(lambda n: steps.seconds(n, 0), 0.3, 0.1, max_nodes=512, look_past=steps.look_past)
+    at_once = grow_best_first(marginals, 0, budget)
+    assert steps.look_past == 128 and len(asked) <= 2 and all(set(sizes) <= set(buckets_to(4096)) for sizes in asked)
+    monkeypatch.setattr("bastion.trees.stopping.LOOKS", (16, 10**6, 10**7))
+    in_stages = grow_best_first(marginals, 0, budget)
+    assert at_once.nodes in buckets_to(512) and at_once.stop_reason == in_stages.stop_reason
+    assert np.array_equal(at_once.token_ids, in_stages.token_ids) and np.array_equal(at_once.parents, in_stages.parents)
+
+
+def test_sizes_beyond_the_last_bucket_go_on_as_all_buckets_do():
+    found = stair(Line(), (1, 2, 4, 8))
+    sizes = np.arange(1, 700)
+    padded = [next((bucket for bucket in (1, 2, 4, 8) if bucket >= size), bucket_of(int(size))) for size in sizes]
+    assert found.padded(sizes).tolist() == padded and found.padded(600) == 768
+    assert np.allclose(found.seconds(sizes, 3), [found.seconds(int(size), 3) for size in sizes])
+    assert found.seconds(sizes.reshape(3, -1), 3).shape == (3, 233)
+    constant = stair(type("Flat", (), {"seconds": lambda self, nodes, context: 2.0})(), (1, 2, 4))
+    assert constant.seconds(np.array([1, 9]), 0).tolist() == [2.0, 2.0]
+
+
 def test_a_calibration_keeps_its_buckets_and_every_estimator_is_a_stair_then():
     pair = static_pair(tiny_pair(vocab=11))
     grid = ProbeGrid((1, 3, 4, 8, 13), (4, 16), 1, 1.0)

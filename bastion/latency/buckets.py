@@ -50,7 +50,11 @@ class Stair:
         return min(int(max(np.diff(self.buckets, prepend=0))), LOOK_PAST_AT_MOST)
 
     def seconds(self, nodes: Count, context: Count) -> float | np.ndarray:
-        return self.bucketed.seconds(self.padded(nodes), context)
+        padded = self.padded(nodes)
+        if not isinstance(padded, np.ndarray) or np.ndim(context):
+            return self.bucketed.seconds(padded, context)
+        sizes, place = np.unique(padded, return_inverse=True)  # few, whatever was asked about
+        return np.broadcast_to(self.bucketed.seconds(sizes, context), sizes.shape)[place.reshape(padded.shape)]
 
     def padded(self, nodes: Count) -> Count:
         """The size verified for `nodes`; int for int, int64 array for array."""
@@ -59,7 +63,8 @@ class Stair:
         within = np.asarray(self.buckets, dtype=np.int64)[np.minimum(place, len(self.buckets) - 1)]
         beyond = place == len(self.buckets)
         if beyond.any():
-            within = np.where(beyond, np.vectorize(bucket_of, otypes=[np.int64])(sizes), within)
+            further = np.array(buckets_to(int(sizes.max())), dtype=np.int64)
+            within = np.where(beyond, further[np.searchsorted(further, np.maximum(sizes, 1))], within)
         return int(within) if sizes.ndim == 0 else within
 
 

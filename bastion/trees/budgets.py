@@ -120,8 +120,9 @@ class AdaptiveBudget:
         def rule(nodes: Count, probability: Value, surrogate: Value) -> tuple[Value, Value]:
             nonlocal table
             while np.max(nodes, initial=0) + 1 >= len(table):
-                # Doubling keeps small trees cheap without a call per node for large ones.
-                table = np.concatenate((table, tabulate(self.seconds, len(table), max(64, len(table)))))
+                # Doubling keeps small trees cheap without a call per node for large ones; a stop that looks far ahead
+                # asks for that much at once.
+                table = np.concatenate((table, tabulate(self.seconds, len(table), max(64, 4 * self.look_past, len(table)))))
             now = table[nodes]
             return probability * (fixed + now), surrogate * (table[nodes + 1] - now)
 

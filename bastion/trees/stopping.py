@@ -34,7 +34,9 @@ def take_while_worth(costs: Callable[[int], np.ndarray], budget: Budget, rule: S
     if rule is None:
         taken = len(costs(most))
         return Stop(taken, taken, budget.full_reason if taken == most else "exhausted")
-    wanted = min(most, max(LOOKS[0], budget.min_nodes))
+    ahead = getattr(budget, "look_past", 0)
+    # a stop that looks far ahead comes to hundreds of paths anyway: finding them at once is one search, not three
+    wanted = min(most, max(LOOKS[0], budget.min_nodes, 2 * ahead if ahead >= LOOKS[1] else 0))
     while True:
         found = costs(wanted)
         all_there_are = len(found) < wanted or wanted == most
