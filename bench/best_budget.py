@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bastion.cli.output import table
-from bench.end_to_end import FIXED, measure, print_rows, read_prompts, summarise
+from bench.end_to_end import FIXED, measure, read_prompts, summarise, tabulate
 from bench.ending import in_one_sentence
 from bench.options import add_pair_options, calibrated_pair, note
 from bench.results import Results
@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     rows, why = summarise(units), explain(units)
     found = [verdict(rows, method) for method in judged]
     results.table("best_budget", {"rows": rows, "why": why, "verdicts": found})
-    print(print_rows(rows), print_why(why), sep="\n\n")
+    print(tabulate(rows).text(), print_why(why), sep="\n\n")
     for one in found:
         print(f"\n{one['method']} / {one['best']} (best on the mean): {one['mean']:.3f}; by set "
               + ", ".join(f"{name} {each['against_best_on_mean']:.3f} (best there {each['best_here']}: {each['against_best_here']:.3f})"

@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bastion.cli.output import table
 from bastion.errors import UserError
 from bastion.jobs.prompt_files import read_prompt_set
-from bench.decoders import Decoder, library_decoder, load_library, our_decoder, shallow
+from bench.decoders import Decoder, assistant_of, library_decoder, load_library, our_decoder
 from bench.measure import spread, turned
+from bench.ratios import decode_speed
 from bench.results import Results
+from bench.tables import Table
 
 LIBRARY = ("generate", "generate+lookup", "generate+assistant")
 FIXED = ("ddtree:4", "ddtree:8", "ddtree:16", "ddtree:32", "ddtree:64")
 OURS = ("ar", "dflash", *FIXED, "bastion", "bastion+ngram")
-ASSISTANT_LAYERS = 8
 WARM_UP = 12
 """Tokens of one untimed decode of each, so that kernels are chosen before anything counts."""
 
@@ -44,7 +44,7 @@ def build_decoders(pair: Any, methods: Sequence[str]) -> dict[str, Decoder]:
     options: dict[str, Callable[[], dict[str, Any]]] = {
         "generate": dict,
         "generate+lookup": lambda: {"prompt_lookup_num_tokens": 8},
-        "generate+assistant": lambda: {"assistant_model": shallow(model, min(ASSISTANT_LAYERS, pair.target.layers))},
+        "generate+assistant": lambda: {"assistant_model": assistant_of(model, pair)},
     }
     return {name: library_decoder(model, stops, **options[name]()) if name in options else our_decoder(pair, name) for name in methods}
 
@@ -88,10 +88,11 @@ def summarise(units: dict[str, Any]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"method": method, "speed": sum(speeds.values()) / len(speeds), "sets": speeds, "prompts": len(every),
                                "tau": sum(one["tokens"] for one in every) / steps if steps else None,
                                "nodes": sum(one["nodes"] for one in every) / steps if steps else None,
+                               "dtype": every[0].get("dtype", ""),
                                "as_ar": sum(bool(one["as_ar"]) for one in every), "against": {}}
         for other in ("ar", "generate"):
-            ratios = [_speed(told[method]) / _speed(told[other]) for told in units.values()
-                      if other in told and told[method]["tokens"] and told[other]["tokens"]]
+            ratios = [fast / slow for told in units.values()
+                      if other in told and (fast := decode_speed(told[method])) and (slow := decode_speed(told[other]))]
             if ratios:
                 row["against"][other] = spread(ratios).json()
         rows.append(row)
@@ -102,17 +103,27 @@ def summarise(units: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _speed(told: dict[str, Any]) -> float:
-    return told["tokens"] / told["seconds"]
-
-
-def print_rows(rows: list[dict[str, Any]]) -> str:
+def tabulate(rows: list[dict[str, Any]]) -> Table:
     """Speeds as means over the sets; behind them the quartiles over prompts of the ratio to `ar`."""
     sets = list(rows[0]["sets"])
-    header = ["method", "tokens/s", "x ar", "quartiles", "x generate", "tau", "nodes", "as ar", *sets]
-    return table(header, [[row["method"], f"{row['speed']:.1f}", _times(row["times_ar"]), _quartiles(row["against"].get("ar")),
-                           _times(row["times_generate"]), _number(row["tau"]), _number(row["nodes"], 1), f"{row['as_ar']}/{row['prompts']}",
-                           *(f"{row['sets'][name]:.1f}" for name in sets)] for row in rows])
+    header = ["method", "dtype", "tokens/s", "x ar", "quartiles", "x generate", "tau", "nodes", "as ar", *sets]
+    cells = [[row["method"], row["dtype"], f"{row['speed']:.1f}", _times(row["times_ar"]), _quartiles(row["against"].get("ar")),
+              _times(row["times_generate"]), _number(row["tau"]), _number(row["nodes"], 1), f"{row['as_ar']}/{row['prompts']}",
+              *(f"{row['sets'][name]:.1f}" for name in sets)] for row in rows]
+    return Table(header, cells, "Tokens per second from the first token to the last, greedy; loading, warming up and the reading of the prompt "
+                 "left out for all alike. Mean over the sets, then set by set.", _identical(rows))
+
+
+def _identical(rows: list[dict[str, Any]]) -> list[str]:
+    """How many outputs have the ids of `ar`: ours, then the library's."""
+    if "ar" not in {row["method"] for row in rows}:
+        return []
+    counts = []
+    for who, some in (("our methods", [row for row in rows if row["method"] not in (*LIBRARY, "ar")]),
+                      ("Hugging Face", [row for row in rows if row["method"] in LIBRARY])):
+        if some:
+            counts.append(f"{who} {sum(row['as_ar'] for row in some)} of {sum(row['prompts'] for row in some)}")
+    return ["Outputs with the very ids of ar: " + "; ".join(counts) + "."] if counts else []
 
 
 def _times(value: float | None) -> str:

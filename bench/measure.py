@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -60,6 +61,13 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(terse=True),
         "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in ("torch", "transformers", "numpy")}},
     }
+
+
+def last_level_cache_bytes() -> int | None:
+    """Size of the processor's largest cache; None where the system does not say."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    sizes = [file.read_text(encoding="ascii").strip() for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[-1:] in units), default=None)
 
 
 def _processor() -> str:

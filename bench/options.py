@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bastion.errors import UserError
 from bench.measure import machine
 from bench.results import Results
 
@@ -23,26 +24,42 @@ def add_pair_options(parser: argparse.ArgumentParser, limit: int) -> None:
     parser.add_argument("--tokens", type=int, default=64, help="tokens of each decode")
     parser.add_argument("--pair", default="smollm2-135m", help="preset, or a folder with a target")
     parser.add_argument("--drafter", help="drafter of a target given by folder")
-    parser.add_argument("--dtype", default="auto", help="number type of the target")
+    parser.add_argument("--dtype", default="auto", help="number type of the target; auto: bfloat16 where the device is quicker in it")
     parser.add_argument("--keep-calibration", action="store_true", help="use the stored calibration in place of a new one")
 
 
+def chosen_dtype(asked: str, known: str | None = None) -> str:
+    """The number type to load in. "auto" is not the app's (which keeps float32 on a CPU) but what measures quicker: bfloat16
+    but on a CPU whose matmuls are slower in it. known: what "auto" was when the results being gone on with were begun."""
+    from bastion.models.device import cpu_prefers_bfloat16, pick_device
+
+    if asked != "auto":
+        return asked
+    return known or ("bfloat16" if pick_device().type != "cpu" or cpu_prefers_bfloat16() else "float32")
+
+
 def calibrated_pair(asked: argparse.Namespace, results: Results) -> Any:
-    """The pair, calibrated now unless the stored calibration is to be kept or the results are being gone on
-    with; what and where it is goes into the results' facts."""
+    """The pair, calibrated now unless the stored calibration is to be kept or the results are being gone on with; what and
+    where it is goes into the results' facts. UserError when they were begun on another machine."""
     from bastion import load_pair
     from bastion.decoding.calibrate import calibrate, stored_calibration
     from bastion.models.quiet import quieten_libraries
 
     quieten_libraries()
-    pair = load_pair(asked.pair, drafter=asked.drafter, dtype=asked.dtype)
-    facts = results.content["facts"]
-    if not asked.keep_calibration and not results.content["units"] and pair.drafter is not None:
+    facts, begun = results.content["facts"], bool(results.content["units"])
+    pair = load_pair(asked.pair, drafter=asked.drafter, dtype=chosen_dtype(asked.dtype, facts.get("dtype")))
+    here = {**machine(), "device": pair.device_name, "dtype": pair.dtype_name, "target": pair.target.name, "drafter": pair.drafter_name}
+    if begun and any(facts.get(name) != here[name] for name in ("processor", "cores", "device", "versions")):
+        raise UserError(f"{results.file} was begun on another machine or with other versions: name another file.")
+    if not asked.keep_calibration and not begun and pair.drafter is not None:
         note("Calibrating")
         calibrate(pair, quick=True)
     found = stored_calibration(pair)
-    facts.update(machine(), device=pair.device_name, dtype=pair.dtype_name, target=pair.target.name, drafter=pair.drafter_name)
+    if begun and found is not None and facts.get("calibration", {}).get("id") not in (None, found.id):
+        note("The device was calibrated again since these results were begun; what is still to be measured uses the new calibration.")
+    facts.update(here)
     if found is not None:
         facts["calibration"] = {"made_at": found.made_at, "draft_seconds": found.draft_seconds, "other_seconds": found.other_seconds,
                                 "raw_rmse": found.raw_rmse, "calibrated_rmse": found.calibrated_rmse, "id": found.id}
+    results.save()
     return pair

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from bastion.errors import UserError
@@ -36,10 +37,13 @@ class Results:
         self.content = found
 
     def unit(self, stage: str, key: str, work: Callable[[], Any]) -> Any:
-        """What `work` gives, measured now unless the file has it; plain values."""
-        units = self.content["units"].setdefault(stage, {})
+        """What `work` gives, measured now unless the file has it; plain values. The seconds that a stage's units took
+        are added up in the facts, over all sittings."""
+        units, seconds = self.content["units"].setdefault(stage, {}), self.content["facts"].setdefault("seconds", {})
         if key not in units:
+            begun = perf_counter()
             units[key] = work()
+            seconds[stage] = seconds.get(stage, 0.0) + perf_counter() - begun
             self.save()
         return units[key]
 

@@ -1,5 +1,6 @@
 """The bench on a tiny pair: that every stage runs, that results go on after a kill, and what the numbers mean."""
 
+import importlib
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from bastion.errors import UserError
-from bench import best_budget, commit, decoders, end_to_end, memory_floor, run
+from bench import best_budget, commit, decoders, end_to_end, floor, page_cost, ratios, run, tables
 from bench.measure import spread, turned
 from bench.results import Results
 from tests.tiny_pair import tiny_calibration, tiny_pair
@@ -41,16 +42,20 @@ def test_every_stage_but_the_page_runs_and_a_second_run_measures_nothing(at_hand
     file = at_hand / "out.json"
     options = ["--quick", "--prompts", str(at_hand), "--tokens", "6", "--only", "decoding,trees,commit,floor", "--methods", "ar,ddtree:4,bastion",
                "--json", str(file)]
-    monkeypatch.setattr(run.memory_floor, "ARRAY_BYTES", 1 << 16)
-    content = run.main(options)
-    rows = {row["method"]: row for row in content["tables"]["decoding"]}
+    monkeypatch.setattr(floor, "cold_bytes", lambda device: 1 << 16)
+    content = run.main([*options, "--markdown", str(at_hand / "out.md")])
+    rows = {row["method"]: row for row in content["tables"]["decoding"]["rows"]}
     assert list(rows) == ["ar", "ddtree:4", "bastion"] and rows["ar"]["times_ar"] == 1.0
     assert all(row["as_ar"] == row["prompts"] == 2 for row in rows.values())   # lossless: the same ids, one prompt of each set
     assert rows["ar"]["tau"] == 1.0 and rows["ddtree:4"]["nodes"] > 1
     assert [row["nodes"] for row in content["tables"]["trees"]] == [16, 64, 256, 1024]
     assert content["tables"]["commit"][0]["times"] == 1.0 and content["tables"]["floor"][0]["weight_bytes"] > 0
+    (ratio,) = content["tables"]["decoding"]["ratios"]   # generate was not asked for
+    assert (ratio["above"], ratio["below"], ratio["aim"]) == ("bastion", "ar", 1.4) and rows["ar"]["dtype"] == "float32"
     said = capsys.readouterr().out
-    assert all(word in said for word in ("decoding", "x ar", "growth ms", "commit ms", "floor"))
+    assert all(word in said for word in ("decoding", "x ar", "growth ms", "commit ms", "floor", "Took", "our methods 4 of 4", "bastion / ar"))
+    kept = (at_hand / "out.md").read_text()
+    assert str(at_hand) not in kept and "--prompts FOLDER" in kept and "| method | dtype |" in kept and "### floor" in kept
     monkeypatch.setattr(end_to_end, "build_decoders", lambda *_: pytest.fail("measured again"))
     assert run.main(options)["units"] == json.loads(file.read_text())["units"]
     with pytest.raises(UserError, match="other settings"):
@@ -82,11 +87,12 @@ def test_the_verdict_by_hand():
 
 def test_speeds_are_means_over_sets_and_ratios_are_prompt_by_prompt():
     def told(tokens, seconds, steps):
-        return {"tokens": tokens, "seconds": seconds, "steps": steps, "nodes": 2 * steps, "as_ar": True}
+        return {"tokens": tokens, "first_seconds": 1.0, "seconds": seconds, "steps": steps, "nodes": 2 * steps, "as_ar": True}
 
     units = {"a/0": {"ar": told(10, 1.0, 10), "bastion": told(10, 0.5, 5)}, "a/1": {"ar": told(30, 3.0, 30), "bastion": told(30, 1.0, 10)},
              "b/0": {"ar": told(20, 1.0, 20), "bastion": told(20, 1.0, 10)}}
     ar, tree = end_to_end.summarise(units)
+    assert ratios.mean(ratios.by_set(units, "bastion", "ar")) == pytest.approx((2 * 3) ** 0.25)   # a: sqrt(2 x 3), b: 1; then the sets
     assert ar["sets"] == {"a": 10.0, "b": 20.0} and ar["speed"] == 15.0
     assert tree["sets"] == {"a": pytest.approx(40 / 1.5), "b": 20.0} and tree["tau"] == 60 / 25
     assert tree["against"]["ar"]["median"] == 2.0 and tree["times_ar"] == pytest.approx((40 / 1.5 + 20) / 30)
@@ -106,15 +112,83 @@ def test_generate_is_timed_from_its_first_token_in_each_of_its_ways():
     assert answers[0] == answers[1] == answers[2]
 
 
-def test_commit_rows_are_put_behind_the_context(pair):
-    rows = commit.summarise(commit.measure(pair.target.config, torch.device("cpu"), torch.float32, 3, contexts=(8, 64)))
-    assert [row["context"] for row in rows] == [8, 64] and rows[0]["ms"]["count"] == 3
+def test_commits_are_timed_in_the_cache_that_the_target_uses_and_behind_the_context(pair):
+    found = commit.measure(pair.target, 3, contexts=(8, 64))
+    rows = commit.summarise(found)
+    own = type(pair.target.new_cache(8)).__name__
+    assert [(row["cache"], row["context"]) for row in rows] == [(own, 8), (own, 64), ("KVCache", 8), ("KVCache", 64)]
+    assert rows[0]["ms"]["count"] == 3 and rows[0]["times"] == rows[2]["times"] == 1.0
+
+
+def test_the_floor_is_the_best_reading_of_an_array_of_the_weights_size():
+    found = {"seconds": {"read again": [0.02, 0.01], "read cold": [0.1, 0.2], "plain": [0.03, 0.03], "4": [0.02]}, "bytes": {"read again": 100, "read cold": 500}}
+    again, cold, plain, four = floor.summarise(found, 200)
+    assert (again["floor_ms"], plain["times_floor"], four["times_floor"]) == (pytest.approx(20), pytest.approx(1.5), pytest.approx(1.0))
+    assert (again["best_bytes_per_second"], cold["best_bytes_per_second"], cold["median_bytes_per_second"]) == (1e4, 5e3, pytest.approx(500 / 0.15))
+    assert "plain decoding" in floor.tabulate([again, cold, plain, four]).text()
+
+
+def test_a_cold_array_is_three_caches_large_where_memory_allows(monkeypatch):
+    monkeypatch.setattr(floor, "last_level_cache_bytes", lambda: 400 << 20)
+    monkeypatch.setattr(floor, "free_memory", lambda device: 64 << 30)
+    assert floor.cold_bytes(torch.device("cpu")) == 1200 << 20
+    monkeypatch.setattr(floor, "free_memory", lambda device: 2 << 30)
+    assert floor.cold_bytes(torch.device("cpu")) == 512 << 20
+    monkeypatch.setattr(floor, "last_level_cache_bytes", lambda: None)
+    monkeypatch.setattr(floor, "free_memory", lambda device: None)
+    assert floor.cold_bytes(torch.device("cpu")) == 1 << 30
+
+
+def told(tokens, seconds, first=1.0):
+    return {"tokens": tokens, "emitted": tokens + 1, "seconds": seconds, "first_seconds": first}
+
+
+def test_ratios_are_judged_by_the_one_method_that_is_best_on_the_mean():
+    units = {"a/0": {"generate": told(10, 8.0), "ar": told(10, 4.0), "bastion": told(10, 2.0), "bastion+ngram": told(10, 1.0)},
+             "b/0": {"generate": told(10, 8.0), "ar": told(10, 4.0), "bastion": told(10, 2.0), "bastion+ngram": told(10, 4.0)},
+             "b/1": {"generate": told(10, 8.0), "ar": told(0, 0.0), "bastion": told(10, 1.0), "bastion+ngram": told(10, 1.0)}}
+    plain, best, ahead = ratios.judge(units)
+    assert (plain["above"], plain["mean"], plain["holds"], plain["least"], plain["most"]) == ("ar", pytest.approx(2), True, 2.0, 2.0)
+    assert (best["above"], best["below"], best["mean"]) == ("bastion", "ar", pytest.approx(2))   # +ngram: sqrt(4 x 1), and b/1 has no ar: a tie
+    assert (ahead["below"], ahead["mean"]) == ("generate", pytest.approx((4 * (4 * 8) ** 0.5) ** 0.5))
+    low, high = ahead["interval"]
+    assert 4 <= low <= ahead["mean"] <= high <= 8 and plain["interval"] == (pytest.approx(2), pytest.approx(2))
+    assert plain["whole"] == pytest.approx(9 / 5) and "yes" in ratios.tabulate([plain]).text()
+
+
+def test_a_report_names_no_place_of_this_machine():
+    assert tables.command_words("bench.run", ["--quick", "--prompts", "/a/b", "--json=/c", "--only", "a b"]) == \
+        "python -m bench.run --quick --prompts FOLDER --json=FILE --only 'a b'"
+    assert tables.Table(["a", "b"], [["x|y", "1"]], below=["so"]).markdown() == "| a | b |\n| --- | ---: |\n| x\\|y | 1 |\n\n- so"
+
+
+def test_what_a_page_costs_is_its_ratio_pair_by_pair():
+    pairs = [{"page": {"tokens": 64, "seconds": s, "wall": 2 * s}, "line": {"tokens": 64, "seconds": 1.0, "wall": 2.0}} for s in (1.0, 1.1, 1.5)]
+    steps, wall = page_cost.summarise(pairs)
+    assert (steps["median"], wall["median"], steps["tokens"]) == (1.1, 1.1, [64]) and "64 tokens" in page_cost.tabulate([steps, wall]).text()
+
+
+def test_a_file_begun_on_another_machine_is_not_gone_on_with(monkeypatch, tmp_path):
+    from bench import options
+
+    here = {"processor": "p", "cores": 2, "versions": {}}
+    monkeypatch.setattr(options, "machine", lambda: here)
+    monkeypatch.setattr("bastion.load_pair", lambda *_, **__: SimpleNamespace(device_name="d", dtype_name="float32", drafter=None, drafter_name="",
+                                                                              target=SimpleNamespace(name="t")))
+    monkeypatch.setattr(importlib.import_module("bastion.decoding.calibrate"), "stored_calibration", lambda pair: None)
+    asked = SimpleNamespace(pair="p", drafter=None, dtype="float32", keep_calibration=True)
+    options.calibrated_pair(asked, results := Results(tmp_path / "r.json", {}, {}))
+    results.unit("a", "b", lambda: 1)
+    options.calibrated_pair(asked, Results(tmp_path / "r.json", {}, {}))
+    here["cores"] = 4
+    with pytest.raises(UserError, match="another machine"):
+        options.calibrated_pair(asked, Results(tmp_path / "r.json", {}, {}))
 
 
 def test_weight_bytes_are_those_of_layers_and_head(pair):
     model = pair.target.model
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    assert memory_floor.weight_bytes(pair) == pytest.approx(4 * sum(p.numel() for p in matrices), rel=0.02)
+    assert floor.weight_bytes(pair) == pytest.approx(4 * sum(p.numel() for p in matrices), rel=0.02)
 
 
 def test_spreads_and_turns():
