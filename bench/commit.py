@@ -84,9 +84,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     asked = parser.parse_args()
     from bastion import load_pair
-    from bench.options import chosen_dtype
 
-    print(tabulate(summarise(measure(load_pair(dtype=chosen_dtype(asked.dtype)).target, asked.rounds))).text())
+    print(tabulate(summarise(measure(load_pair(dtype=asked.dtype).target, asked.rounds))).text())
 
 
 if __name__ == "__main__":

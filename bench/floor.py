@@ -143,10 +143,9 @@ def main() -> None:
     asked = parser.parse_args()
     from bastion import load_pair
     from bastion.models.quiet import quieten_libraries
-    from bench.options import chosen_dtype
 
     quieten_libraries()
-    pair = load_pair(dtype=chosen_dtype(asked.dtype))
+    pair = load_pair(dtype=asked.dtype)
     print(tabulate(summarise(measure(pair, asked.rounds, asked.context), weight_bytes(pair))).text())
 
 

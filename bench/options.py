@@ -24,18 +24,8 @@ def add_pair_options(parser: argparse.ArgumentParser, limit: int) -> None:
     parser.add_argument("--tokens", type=int, default=64, help="tokens of each decode")
     parser.add_argument("--pair", default="smollm2-135m", help="preset, or a folder with a target")
     parser.add_argument("--drafter", help="drafter of a target given by folder")
-    parser.add_argument("--dtype", default="auto", help="number type of the target; auto: bfloat16 where the device is quicker in it")
+    parser.add_argument("--dtype", default="auto", help="number type of the target; auto: as the app and the commands choose it")
     parser.add_argument("--keep-calibration", action="store_true", help="use the stored calibration in place of a new one")
-
-
-def chosen_dtype(asked: str, known: str | None = None) -> str:
-    """The number type to load in. "auto" is not the app's (which keeps float32 on a CPU) but what measures quicker: bfloat16
-    but on a CPU whose matmuls are slower in it. known: what "auto" was when the results being gone on with were begun."""
-    from bastion.models.device import cpu_prefers_bfloat16, pick_device
-
-    if asked != "auto":
-        return asked
-    return known or ("bfloat16" if pick_device().type != "cpu" or cpu_prefers_bfloat16() else "float32")
 
 
 def calibrated_pair(asked: argparse.Namespace, results: Results) -> Any:
@@ -47,7 +37,7 @@ def calibrated_pair(asked: argparse.Namespace, results: Results) -> Any:
 
     quieten_libraries()
     facts, begun = results.content["facts"], bool(results.content["units"])
-    pair = load_pair(asked.pair, drafter=asked.drafter, dtype=chosen_dtype(asked.dtype, facts.get("dtype")))
+    pair = load_pair(asked.pair, drafter=asked.drafter, dtype=facts.get("dtype", asked.dtype))
     here = {**machine(), "device": pair.device_name, "dtype": pair.dtype_name, "target": pair.target.name, "drafter": pair.drafter_name}
     if begun and any(facts.get(name) != here[name] for name in ("processor", "cores", "device", "versions")):
         raise UserError(f"{results.file} was begun on another machine or with other versions: name another file.")

@@ -10,6 +10,7 @@ was ended goes on where it was; --quick takes under ten minutes on two cores.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -54,6 +55,7 @@ def _floor(asked: argparse.Namespace, pair: Any, results: Results) -> tuple[Any,
 
 
 def _page(asked: argparse.Namespace, pair: Any, results: Results) -> tuple[Any, list[Table]]:
+    os.environ["BASTION_DTYPE"] = pair.dtype_name   # what the app and the command line load in, too
     times = page.summarise(results.unit("page", "times", lambda: page.measure(asked.page_rounds, asked.tokens, METHOD_OF_PAGE)))
     cost = page_cost.summarise(results.unit("page", "cost", lambda: page_cost.measure(asked.page_pairs, asked.tokens, METHOD_OF_PAGE)))
     return {"times": times, "cost": cost}, [page.tabulate(times), page_cost.tabulate(cost)]
