@@ -6,7 +6,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, MistralConfig, Qwen3Config
 
-from bastion.models.lean import BLOCK, _blocks, _summed
+from bastion.models import lean
+from bastion.models.lean import SAME_ROWS
 from bastion.models.sameness import keeps_bits, same_bits
 from bastion.models.target import causal_mask
 from tests.tiny_targets import family_pair, library_model
@@ -41,15 +42,19 @@ def test_other_families_keep_the_librarys_forward(family):
     assert not family_pair(family, torch.float32).target.lean
 
 
-def test_values_summed_in_blocks_are_those_summed_at_once():
-    generator = torch.Generator().manual_seed(0)
-    length, positions = 2 * BLOCK - 3, torch.tensor([2 * BLOCK - 3, 2 * BLOCK - 2, 2 * BLOCK - 2, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 1, 2 * BLOCK])
-    weights = torch.rand(2, 5, length + len(positions), generator=generator, dtype=torch.float64)
-    values = torch.randn(2, length + len(positions), 9, generator=generator, dtype=torch.float64)
-    blocks = _blocks(positions, length)
-    assert [first for first, _, _ in blocks] == [0, BLOCK, BLOCK]
-    assert blocks[2][2].tolist() == [False] * (BLOCK - 3) + [False] * 4 + [True] * 3
-    torch.testing.assert_close(_summed(weights, values, blocks), weights @ values)
+def test_a_prompt_is_read_alike_in_pieces_and_at_once():
+    """A pass of more tokens than SAME_ROWS takes other operators than one of fewer."""
+    pair = family_pair("qwen3-sliding", torch.float64)
+    ids = torch.randint(3, 60, (SAME_ROWS + 5,), generator=torch.Generator().manual_seed(2))
+    whole, parts = pair.target.new_cache(len(ids)), pair.target.new_cache(len(ids))
+    pair.target.forward(ids, torch.arange(len(ids)), causal_mask(len(ids), pair.device), whole)
+    whole.commit(len(ids))
+    for some in torch.arange(len(ids)).split(50):
+        pair.target.forward(ids[some], some, causal_mask(len(some), pair.device), parts)
+        parts.commit(len(some))
+    for one, other in zip(whole.layers, parts.layers, strict=True):
+        torch.testing.assert_close(one.keys[:, :, : len(ids)], other.keys[:, :, : len(ids)])
+        torch.testing.assert_close(one.values[:, :, : len(ids)], other.values[:, :, : len(ids)])
 
 
 @pytest.mark.parametrize("config", [
@@ -63,9 +68,9 @@ def test_a_tree_has_the_bits_of_plain_decoding_in_bfloat16(config):
         assert keeps_bits(config)
 
 
-def test_the_trial_sees_a_forward_that_does_not_keep_them():
-    """Attention over the rows in another order: float32 shows it in the last bits."""
+def test_the_trial_sees_a_forward_that_does_not_keep_them(monkeypatch):
+    """Matmuls that add a little for every row of company: float32 shows it in the last bits."""
     pair = family_pair("llama", torch.float32)
-    heard = pair.target._lean._attend
-    pair.target._lean._attend = lambda layer, qkv, *rest: heard(layer, qkv, *rest) * (1 + 1e-6 * len(qkv))
+    heard = lean.mlp_end
+    monkeypatch.setattr(lean, "mlp_end", lambda layer, normed, x: heard(layer, normed, x) * (1 + 1e-6 * len(x)))
     assert not same_bits(pair.target, 20, 16)

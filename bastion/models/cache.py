@@ -94,26 +94,26 @@ class KVCache(Cache):
 
 
 class RowCache:
-    """The same for `LeanForward`: keys and values of all layers in one buffer, so that a commit is two operators.
+    """The same for `LeanForward`: keys and values of all layers in two buffers, so that a commit is two operators.
 
-    rows: [layers, kv_heads, capacity, 2 * head_dim + PADDING]; a row is a key, its value, and a one.
+    keys: [layers, kv_heads, head_dim, room], one column a token, so that scores of neighbouring tokens are worked out
+    side by side; values: [layers, kv_heads, room, head_dim]. room: `capacity` and a little more, in whole vectors.
     """
 
-    PADDING = 16
-    """Numbers behind a value, the first of them the one: rows begin at whole cache lines."""
-
     def __init__(self, layers: int, kv_heads: int, capacity: int, head_dim: int, dtype: torch.dtype):
-        # zeros, because rows behind the written ones are multiplied by nothing that could be infinite
-        self.rows = torch.zeros(layers, kv_heads, capacity, 2 * head_dim + self.PADDING, dtype=dtype)
-        self.rows[..., 2 * head_dim] = 1
-        self.head_dim = head_dim
+        room = row_room(capacity)
+        # zeros, because columns behind the written ones are worked out too, and thrown away
+        self.keys = torch.zeros(layers, kv_heads, head_dim, room, dtype=dtype)
+        self.values = torch.zeros(layers, kv_heads, room, head_dim, dtype=dtype)
+        self.arrays = [(keys.numpy(), values.numpy()) for keys, values in zip(self.keys, self.values, strict=True)]
+        """The same memory, layer by layer, as compiled loops take it."""
         self.capacity = capacity
         self.length = 0
 
     @property
     def layers(self) -> list[LayerView]:
-        return [LayerView(rows[None, ..., : self.head_dim], rows[None, ..., self.head_dim : 2 * self.head_dim], self.length)
-                for rows in self.rows]
+        return [LayerView(keys[None].transpose(2, 3), values[None], self.length)
+                for keys, values in zip(self.keys, self.values, strict=True)]
 
     @torch.inference_mode()
     def commit(self, rows: torch.Tensor | int) -> None:
@@ -121,8 +121,9 @@ class RowCache:
         if isinstance(rows, int):
             self.truncate(self.length + rows)
             return
-        end = self.length + len(rows)
-        self.rows[:, :, self.length : end] = self.rows[:, :, self.length :].index_select(2, rows)
+        start, end, moved = self.length, self.length + len(rows), rows + self.length
+        self.keys[..., start:end] = self.keys.index_select(3, moved)
+        self.values[:, :, start:end] = self.values.index_select(2, moved)
         self.length = end
 
     def truncate(self, length: int) -> None:
@@ -130,6 +131,13 @@ class RowCache:
         if not 0 <= length <= self.capacity:
             raise IndexError(f"length {length} is outside the cache's {self.capacity} positions")
         self.length = length
+
+
+def row_room(capacity: int) -> int:
+    """Tokens that a `RowCache` for `capacity` has room for: whole vectors of 16, and no distance between two rows of
+    keys that is a multiple of a page, which would crowd them into the same few places of a processor's cache."""
+    room = -(-capacity // 16) * 16
+    return room + 16 if room % 256 == 0 else room
 
 
 class LayerView(NamedTuple):

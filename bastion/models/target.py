@@ -155,7 +155,7 @@ class Target:
 
     def _forward_lean(self, token_ids, positions, mask, cache: RowCache, rows: int | None, drafted) -> TargetOutput:
         masks = self._windows.by_layer(mask, positions, cache.length, self.config, drafted)
-        hidden, seen = self._lean(token_ids, positions, masks, cache, self._watched, in_place=drafted is None)
+        hidden, seen = self._lean(token_ids, positions, masks, cache, self._watched)
         last = hidden if rows is None else hidden[len(hidden) - rows :]
         parts = [self.head(part) for part in last.split(self._lean.rows_at_once)] if len(last) else []
         logits = parts[0] if len(parts) == 1 else torch.cat(parts) if parts else hidden.new_empty(0, self.vocab_size)
