@@ -75,6 +75,16 @@ class LeanForward:
         self._norms = [(self._norm(layer.before_attention), self._norm(layer.before_mlp)) for layer in self.layers]
         self._head_norms = [(self._norm(layer.query_norm), self._norm(layer.key_norm)) for layer in self.layers]
         self._last_norm = self._norm(decoder.norm)
+        self._compile()
+
+    @torch.inference_mode()
+    def _compile(self) -> None:
+        """One token through one layer, so that no clock of a decode sees the loops being compiled (once a machine: the
+        result is kept on disk)."""
+        cache = RowCache(1, self.key_heads, 1, self.head_dim, self.sum_dtype)
+        turns = np.zeros((1, self.head_dim // 2), self._number)
+        x = torch.zeros(1, self.decoder.embed_tokens.weight.shape[1], dtype=self.dtype)
+        self._row_layer(0, x, (turns, turns, [seen_rows(None, 1, 1)]), cache)
 
     def _norm(self, norm: FusedRMSNorm | None) -> _Norm:
         """Without a norm its weight is empty."""

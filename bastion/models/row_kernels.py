@@ -51,43 +51,42 @@ def _normed_head(x, first, weight, share, eps, into):
 
 @_in_order
 def _scores(queries, keys, first, end, scores):
-    """scores [m, first:end] = queries [m, d] times keys [d, capacity], each summed over d in order.
+    """scores [m, first:end] = queries [m, d] times keys [d, capacity], each summed over d in order; m is even.
 
-    Bounds are multiples of LANES. A block of keys stays in a near cache for all queries. Places are unsigned, which
-    spares the question whether they count from the end, and with it keeps the loops in vectors.
+    Bounds are multiples of LANES. A block of keys stays in a near cache for all queries, and two queries share what is
+    loaded. Places are unsigned, which spares the question whether they count from the end, and with it keeps the
+    loops in vectors.
     """
     count, dim = queries.shape
     row = np.uintp(keys.shape[1])
     flat = keys.reshape(keys.size)
+    whole = dim - dim % 4
     for start in range(first, end, KEYS_AT_ONCE):
         stop = min(start + KEYS_AT_ONCE, end)
         width = np.uintp(stop - start)
-        for m in range(count):
-            q, some = queries[m], scores[m][start:stop]
-            some[:] = 0
-            for d in range(0, dim - dim % 8, 8):
-                at = np.uintp(d) * row + np.uintp(start)
-                q0, q1, q2, q3, q4, q5, q6, q7 = q[d], q[d + 1], q[d + 2], q[d + 3], q[d + 4], q[d + 5], q[d + 6], q[d + 7]
-                a1 = at + row
-                a2 = a1 + row
-                a3 = a2 + row
-                a4 = a3 + row
-                a5 = a4 + row
-                a6 = a5 + row
-                a7 = a6 + row
+        for m in range(0, count, 2):
+            p, q = queries[m], queries[m + 1]
+            left, right = scores[m][start:stop], scores[m + 1][start:stop]
+            left[:] = 0
+            right[:] = 0
+            for d in range(0, whole, 4):
+                p0, p1, p2, p3 = p[d], p[d + 1], p[d + 2], p[d + 3]
+                q0, q1, q2, q3 = q[d], q[d + 1], q[d + 2], q[d + 3]
+                at0 = np.uintp(d) * row + np.uintp(start)
+                at1 = at0 + row
+                at2 = at1 + row
+                at3 = at2 + row
                 for i in range(width):
-                    total = some[i] + q0 * flat[at + i]
-                    total = total + q1 * flat[a1 + i]
-                    total = total + q2 * flat[a2 + i]
-                    total = total + q3 * flat[a3 + i]
-                    total = total + q4 * flat[a4 + i]
-                    total = total + q5 * flat[a5 + i]
-                    total = total + q6 * flat[a6 + i]
-                    some[i] = total + q7 * flat[a7 + i]
-            for d in range(dim - dim % 8, dim):
-                at = np.uintp(d) * row + np.uintp(start)
+                    k0, k1, k2, k3 = flat[at0 + i], flat[at1 + i], flat[at2 + i], flat[at3 + i]
+                    a, b = left[i] + p0 * k0, right[i] + q0 * k0
+                    a, b = a + p1 * k1, b + q1 * k1
+                    a, b = a + p2 * k2, b + q2 * k2
+                    left[i], right[i] = a + p3 * k3, b + q3 * k3
+            for d in range(whole, dim):
+                at0 = np.uintp(d) * row + np.uintp(start)
                 for i in range(width):
-                    some[i] = some[i] + q[d] * flat[at + i]
+                    left[i] = left[i] + p[d] * flat[at0 + i]
+                    right[i] = right[i] + q[d] * flat[at0 + i]
 
 
 @_compiled
@@ -105,31 +104,44 @@ def _softmax(scores, count, least):
 
 
 @_in_order
-def _mixed(weights, rows, count, values, mixed):
-    """mixed [d] = sum over j of weights[j] * values[rows[j]], in order."""
+def _mix_context(weights, context, values, mixed):
+    """mixed [m, d] = weights [m, :context] times values [:context, d], summed in order; m is even."""
+    count, dim = mixed.shape[0], np.uintp(mixed.shape[1])
+    flat = values.reshape(values.size)
+    whole = context - context % 4
     mixed[:] = 0
+    for m in range(0, count, 2):
+        p, q = weights[m], weights[m + 1]
+        left, right = mixed[m], mixed[m + 1]
+        for j in range(0, whole, 4):
+            p0, p1, p2, p3 = p[j], p[j + 1], p[j + 2], p[j + 3]
+            q0, q1, q2, q3 = q[j], q[j + 1], q[j + 2], q[j + 3]
+            at0 = np.uintp(j) * dim
+            at1 = at0 + dim
+            at2 = at1 + dim
+            at3 = at2 + dim
+            for d in range(dim):
+                v0, v1, v2, v3 = flat[at0 + d], flat[at1 + d], flat[at2 + d], flat[at3 + d]
+                a, b = left[d] + p0 * v0, right[d] + q0 * v0
+                a, b = a + p1 * v1, b + q1 * v1
+                a, b = a + p2 * v2, b + q2 * v2
+                left[d], right[d] = a + p3 * v3, b + q3 * v3
+        for j in range(whole, context):
+            at0 = np.uintp(j) * dim
+            for d in range(dim):
+                left[d] = left[d] + p[j] * flat[at0 + d]
+                right[d] = right[d] + q[j] * flat[at0 + d]
+
+
+@_in_order
+def _mix_own(weights, rows, first, count, values, mixed):
+    """mixed [d] += sum over j from first to count of weights[j] * values[rows[j - first]], in order."""
     dim = np.uintp(len(mixed))
     flat = values.reshape(values.size)
-    whole = count - count % 8
-    for j in range(0, whole, 8):
-        a0, a1, a2, a3 = np.uintp(rows[j]) * dim, np.uintp(rows[j + 1]) * dim, np.uintp(rows[j + 2]) * dim, np.uintp(rows[j + 3]) * dim
-        a4, a5 = np.uintp(rows[j + 4]) * dim, np.uintp(rows[j + 5]) * dim
-        a6, a7 = np.uintp(rows[j + 6]) * dim, np.uintp(rows[j + 7]) * dim
-        w0, w1, w2, w3 = weights[j], weights[j + 1], weights[j + 2], weights[j + 3]
-        w4, w5, w6, w7 = weights[j + 4], weights[j + 5], weights[j + 6], weights[j + 7]
+    for j in range(first, count):
+        weight, at = weights[j], np.uintp(rows[j - first]) * dim
         for d in range(dim):
-            total = mixed[d] + w0 * flat[a0 + d]
-            total = total + w1 * flat[a1 + d]
-            total = total + w2 * flat[a2 + d]
-            total = total + w3 * flat[a3 + d]
-            total = total + w4 * flat[a4 + d]
-            total = total + w5 * flat[a5 + d]
-            total = total + w6 * flat[a6 + d]
-            mixed[d] = total + w7 * flat[a7 + d]
-    for j in range(whole, count):
-        at = np.uintp(rows[j]) * dim
-        for d in range(dim):
-            mixed[d] = mixed[d] + weights[j] * flat[at + d]
+            mixed[d] = mixed[d] + weight * flat[at + d]
 
 
 @_compiled
@@ -156,29 +168,30 @@ def attend_rows(qkv, query_norm, key_norm, share, eps, cos, sin, keys, values, l
                 values[k, length + row, i] = widened(qkv[row, (heads + key_heads + k) * dim + i])
     first = 0 if context else seen[:, 0].min() // LANES * LANES
     scaling = np.reciprocal(np.sqrt(share * 0 + dim))
-    queries = np.empty((n * group, dim), keys.dtype)
-    scores = np.empty((n * group, end + LANES), keys.dtype)
-    rows = np.empty(end, np.int32)
-    for j in range(context):
-        rows[j] = j
+    count = n * group + n * group % 2
+    queries, mixed = np.zeros((count, dim), keys.dtype), np.empty((count, dim), keys.dtype)
+    scores = np.empty((count, end + LANES), keys.dtype)
+    totals = np.empty(count, keys.dtype)
     for k in range(key_heads):
         for row in range(n):
             for g in range(group):
                 _normed_head(qkv[row], (k * group + g) * dim, query_norm, share, eps, head)
+                query = queries[row * group + g]
                 for i in range(half):
-                    queries[row * group + g, i] = (head[i] * cos[row, i] - head[half + i] * sin[row, i]) * scaling
-                    queries[row * group + g, half + i] = (head[half + i] * cos[row, i] + head[i] * sin[row, i]) * scaling
+                    query[i] = (head[i] * cos[row, i] - head[half + i] * sin[row, i]) * scaling
+                    query[half + i] = (head[half + i] * cos[row, i] + head[i] * sin[row, i]) * scaling
         _scores(queries, keys[k], first, (end + LANES - 1) // LANES * LANES, scores)
         for row in range(n):
-            count = context + counts[row]
-            for j in range(context, count):
-                rows[j] = seen[row, j - context]
+            for m in range(row * group, row * group + group):
+                weights = scores[m]
+                # behind the context, the scores of what is seen close up
+                for j in range(counts[row]):
+                    weights[context + j] = weights[seen[row, j]]
+                totals[m] = np.reciprocal(_softmax(weights, context + counts[row], least))
+        _mix_context(scores, context, values[k], mixed)
+        for row in range(n):
             for g in range(group):
-                weights = scores[row * group + g]
-                for j in range(context, count):
-                    weights[j] = weights[rows[j]]
-                total = _softmax(weights, count, least)
-                _mixed(weights, rows, count, values[k], head)
-                share_of_one = np.reciprocal(total)
+                m = row * group + g
+                _mix_own(scores[m], seen[row], context, context + counts[row], values[k], mixed[m])
                 for i in range(dim):
-                    out[row, (k * group + g) * dim + i] = stored(head[i] * share_of_one, out)
+                    out[row, (k * group + g) * dim + i] = stored(mixed[m, i] * totals[m], out)
