@@ -1,5 +1,4 @@
-"""How much memory a pair needs, said from its sizes before anything is loaded. No torch, but to ask how our own cache on a CPU
-lays its rows out."""
+"""How much memory a pair needs, said from its sizes before anything is loaded. No torch, but to ask which families run lean."""
 
 from __future__ import annotations
 
@@ -84,21 +83,16 @@ def _model_bytes(config: str | Mapping[str, Any] | None, context: int, size: int
 
 
 def _target_cache(model: Any, shape: ModelShape, context: int, size: int, on_cpu: bool) -> int:
-    """Bytes of a target's keys and values: `RowCache` on a CPU where it runs lean, else its number type's own."""
+    """Bytes of a target's keys and values: those of a `RowCache` on a CPU where it runs lean, else its number type's own."""
     if not on_cpu:
         return _cache(shape, context, size)
-    import torch
-
-    from bastion.models.cache import RowCache
     from bastion.models.number_type import is_lean
 
     config = _config(model.target if isinstance(model, Preset) else model)
     # a preset that is not here yet is of a family that runs lean
     lean = isinstance(model, Preset) if config is None else is_lean(config)
-    if not lean:
-        return _cache(shape, context, size)
-    row = RowCache(1, 1, 1, shape.head_dim, torch.float64 if size == BYTES["float64"] else torch.float32)
-    return shape.layers * shape.kv_heads * context * row.rows.nbytes
+    # which keeps keys and values of half precision in float32
+    return _cache(shape, context, max(size, BYTES["float32"]) if lean else size)
 
 
 def _weights(shape: ModelShape) -> int:

@@ -1,7 +1,7 @@
 """Whether the lean forward keeps its promise on this machine: bits that do not depend on the tokens around.
 
-It rests on how oneDNN and MKL happen to add up, which no document promises, so it is tried: on a model
-of one layer with random weights and the widths of the model asked about.
+It rests on how oneDNN happens to add up, which no document promises, so it is tried: on a model of one
+layer with random weights and the widths of the model asked about.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from bastion.models.target import Target
 
 CONTEXTS = (20, 250)
-"""Of the second, the tree's tokens lie in two of the blocks that values are summed by."""
+"""The second is where keys begin a new block of those that are worked out together."""
 SIZES = (3, 16, 40)
 WIDEST_HEAD = 65536
 """Rows of the head that are tried."""
