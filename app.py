@@ -11,6 +11,7 @@ st.set_page_config(
 
 # Streamlit's own running sign says neither what it waits for nor for how long, and its "Stop" stands
 # beside the Stop of a decode and does something else; that the server is gone it must say, in words.
+# A bar that glides is drawn sixty times a second, on the processor that decodes.
 # Links to runs are links within one page, so the mark of the current page would stand on all of them.
 st.html("""<style>
 [data-testid=stStatusWidget]:not(:has([data-testid=stConnectionStatus])), [data-testid=stHeader] [kind=header] {display: none}
@@ -22,6 +23,7 @@ st.html("""<style>
   white-space: normal; background: #D55E00; color: #ffffff; font-size: 0.9rem; z-index: 1000000;
   visibility: hidden; animation: bastion-gone 0s 4s forwards}
 @keyframes bastion-gone {to {visibility: visible}}
+.st-key-status [data-testid=stProgress] * {transition: none !important; animation: none !important}
 .st-key-runs-show button {min-height: 2.5rem}
 .st-key-recent a {background: transparent; padding: 0.1rem 0}
 .st-key-recent a:hover {text-decoration: underline}

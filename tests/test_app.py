@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from streamlit.testing.v1 import AppTest
 
 import bastion.jobs.job_manager as manager_module
 from bastion.errors import UserError
-from bastion.jobs import EXAMPLES, DecodeRequest, JobManager
+from bastion.jobs import EXAMPLES, DecodeRequest, JobManager, PairChoice
+from bastion.jobs.shown import show
 from bastion.records import RunStore
 
 from tests.counting_engine import CountingEngine
@@ -142,6 +144,22 @@ def test_bounds_of_an_adaptive_tree_reach_the_request(jobs):
     test.run()
     request = jobs.view(test.query_params["run"]).request
     assert (request.method, request.min_nodes, request.max_nodes) == ("bastion", 4, 40)
+
+
+def test_a_run_that_a_cpu_decodes_is_looked_at_less_often(jobs, engine):
+    from pages.parts.live import POLL_SECONDS, POLL_SECONDS_BESIDE, poll_seconds
+
+    engine.hold("bastion 1")
+    on_cpu = jobs.submit(DecodeRequest("a", max_new_tokens=4))
+    beside = jobs.submit(DecodeRequest("b", max_new_tokens=4, pair=PairChoice(device="cuda:0")))
+    waiting = jobs.submit(DecodeRequest("c", max_new_tokens=4))
+    engine.reached("bastion 1")
+    assert poll_seconds(show(on_cpu, jobs)) == POLL_SECONDS_BESIDE
+    assert poll_seconds(show(waiting, jobs)) == POLL_SECONDS
+    assert poll_seconds(replace(show(beside, jobs), info={"device": "a GPU"}, live=True)) == POLL_SECONDS
+    engine.release("bastion 1")
+    finished(jobs, on_cpu)
+    assert poll_seconds(show(on_cpu, jobs)) is None
 
 
 def test_stop_cancels_the_run_on_show(jobs, engine):

@@ -172,6 +172,20 @@ def test_a_gap_is_reported_and_nothing_is_shown_twice(page):
     assert page.get_by_test_id("text-token").count() == sum(len(step.emitted) for step in RUN[:8])
 
 
+def test_an_update_that_brings_nothing_new_draws_nothing(page):
+    whole = payload(RUN)
+    mount(page, part_of(whole, 0, 5, True))
+    in_time = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    drawing = "document.querySelector('#host').shadowRoot.querySelector('[data-part=tree]').firstElementChild"
+    page.evaluate(f"() => {{ window.drawn = {drawing}; }}")
+    page.evaluate("feed", {**part_of(whole, 0, 5, True), "note": "another moment"})
+    page.evaluate(in_time)
+    assert page.evaluate(f"window.drawn === {drawing}")
+    page.evaluate("feed", {**part_of(whole, 0, 5, True), "yardstick": {"tokens_per_second": 25.0, "measured": True}})
+    page.evaluate(in_time)
+    assert page.evaluate(f"window.drawn !== {drawing}")
+
+
 def test_long_live_runs_are_acknowledged(page):
     whole = payload(make_run(20, seed=1, nodes=4, beyond=4))
     mount(page, part_of(whole, 0, 2, True))

@@ -96,6 +96,7 @@ def test_two_devices_do_not_wait_for_each_other(jobs, engine):
     engine.reached("bastion 1")
     other = jobs.submit(DecodeRequest("b", method="ar", max_new_tokens=4, pair=PairChoice(device="cuda:0")))
     assert wait(jobs, other).state == "done" and jobs.view(slow).state == "decoding"
+    assert (jobs.device(slow), jobs.device(other), jobs.device("elsewhere")) == ("cpu", "cuda:0", None)
 
 
 def test_a_waiting_job_is_cancelled_at_once_and_leaves_nothing(jobs, engine):

@@ -100,6 +100,12 @@ class JobManager:
             worker, task = self._tasks.get(job_id, (None, None))
         return job.view(worker.ahead(task) if worker else 0)
 
+    def device(self, job_id: str) -> str | None:
+        """The device whose queue the job is or was in, such as "cpu" or "cuda:0"; None for one this process does not know."""
+        with self._lock:
+            worker, _ = self._tasks.get(job_id, (None, None))
+        return worker.device if worker else None
+
     def waiting(self, device: str | None = None) -> int:
         """Tasks that wait or run, on one device or on all."""
         with self._lock:

@@ -7,22 +7,25 @@ import streamlit as st
 from bastion.errors import UserError
 from bastion.figures.tree_component import CSS, HTML, JS, NAME
 from bastion.figures.tree_payload import run_payload
+from bastion.jobs import manager
 from bastion.jobs.shown import Shown, show
 from pages.parts.payloads import payloads
 from pages.parts.text import plain
 
 POLL_SECONDS = 0.25
+POLL_SECONDS_BESIDE = 1.0
+"""While a CPU decodes, which the browser that draws may well share: at four drawings a second it loses a tenth and more of its speed."""
 STATUS_HEIGHT = 48
 
 _component = st.components.v2.component(NAME, html=HTML, css=CSS, js=JS)
 
 
 def live_area(run_id: str, first: Shown) -> None:
-    """Draw the run and, while it is live, look again every quarter of a second."""
+    """Draw the run and, while it is live, look again every quarter of a second; less often while a CPU decodes it."""
     linked = st.query_params.get("step", "")
     select = int(linked) if linked.isdecimal() and len(linked) < 9 else None
 
-    @st.fragment(run_every=POLL_SECONDS if first.live else None)
+    @st.fragment(run_every=poll_seconds(first))
     def area() -> None:
         try:
             shown = show(run_id)
@@ -36,6 +39,14 @@ def live_area(run_id: str, first: Shown) -> None:
             st.rerun()   # buttons and sidebar change with the stage, and polling stops when all is over
 
     area()
+
+
+def poll_seconds(shown: Shown) -> float | None:
+    """Seconds between two looks at a run; None when nothing more can come."""
+    if not shown.live:
+        return None
+    decoding = bool(shown.info.get("device"))   # known once the pair is loaded
+    return POLL_SECONDS_BESIDE if decoding and manager().device(shown.id) == "cpu" else POLL_SECONDS
 
 
 def _stage(shown: Shown) -> tuple[bool, bool, bool]:

@@ -50,6 +50,7 @@ class App {
   receive({ data, setStateValue }) {
     this.setStateValue = setStateValue;
     if (!data) return;
+    const before = this.shown();
     if (data.run !== this.run) {
       this.clear(data.run);
       this.wanted = data.select;
@@ -71,7 +72,12 @@ class App {
     this.topSpeed = niceCeiling(Math.max(this.topSpeed, this.yardstick ? this.yardstick.tokens_per_second * 1.15 : 0));
     this.acknowledge(data.start > this.steps.length);
     this.chooseStep(ended);
-    this.draw();
+    if (this.shown() !== before) this.draw(); // most polls of a run whose yardstick is measured bring nothing new
+  }
+
+  // All that a drawing depends on and an update can change.
+  shown() {
+    return JSON.stringify([this.run, this.steps.length, this.selected, this.live, this.follow, this.steps.length ? "" : this.note, this.yardstick, this.drafterDepth]);
   }
 
   // A page under load may take the component away and bring it back: it goes on where it was.
