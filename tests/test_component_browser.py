@@ -176,7 +176,7 @@ def test_an_update_that_brings_nothing_new_draws_nothing(page):
     whole = payload(RUN)
     mount(page, part_of(whole, 0, 5, True))
     in_time = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-    drawing = "document.querySelector('#host').shadowRoot.querySelector('[data-part=tree]').firstElementChild"
+    drawing = "document.querySelector('#host').shadowRoot.querySelector('[data-part=tree] .node')"
     page.evaluate(f"() => {{ window.drawn = {drawing}; }}")
     page.evaluate("feed", {**part_of(whole, 0, 5, True), "note": "another moment"})
     page.evaluate(in_time)
