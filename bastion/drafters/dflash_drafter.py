@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from bastion.drafters.dflash import DFlashCache, DFlashConfig, DFlashDraftModel
+from bastion.drafters.dflash_lean import LeanDFlash, lean_dflash
 from bastion.drafters.dflash_speculators import config_from_speculators, is_speculators_dflash
 from bastion.drafters.dflash_static import StaticDFlashSession, static_session
 from bastion.drafters.dflash_weights import Extras, build, head_of, target_ids
@@ -37,10 +38,13 @@ class DFlashDrafter:
     gives = "marginals"
 
     def __init__(self, model: DFlashDraftModel, target: Target, depth_temperatures: tuple[float, ...],
-                 acceptance_rates: tuple[float, ...] | None = None, extras: Extras = Extras()):  # noqa: B008 - frozen
+                 acceptance_rates: tuple[float, ...] | None = None, extras: Extras = Extras(),  # noqa: B008 - frozen
+                 lean: LeanDFlash | None = None):
         self.acceptance_rates = acceptance_rates
         self.model = model
         self.target = target
+        self.lean = lean
+        """The forward that sessions run in place of the model's own, where there is one."""
         self.dtype = model.norm.weight.dtype
         config = model.config
         if extras.head is None and self.dtype == target.dtype:
@@ -96,12 +100,15 @@ class DFlashSession:
         """Top-k token ids and log-probs [depth, k] behind `root`; features [1, c, layers * h] of the new context."""
         drafter, model, device = self.drafter, self.drafter.model, self.drafter.target.device
         anchor = drafter.embed(torch.tensor([root], device=device))
-        block = torch.cat((anchor, drafter.mask_embeddings))[None]
+        block = torch.cat((anchor, drafter.mask_embeddings))
         start = self.cache.length + features.shape[1]
-        positions = torch.arange(self.cache.length, start + block.shape[1], device=device)[None]
-        hidden = model(block, features.to(drafter.dtype), positions, self.cache)
+        if drafter.lean is not None:
+            hidden = drafter.lean(block, features[0].to(drafter.dtype), self.cache)
+        else:
+            positions = torch.arange(self.cache.length, start + len(block), device=device)[None]
+            hidden = model(block[None], features.to(drafter.dtype), positions, self.cache)[0]
         self.cache.crop(start)
-        logits = drafter.logits(hidden[0, -drafter.depth :]) / drafter.temperatures
+        logits = drafter.logits(hidden[-drafter.depth :]) / drafter.temperatures
         log_probs, found = top_k_log_probs(logits, k)
         ids, bits = torch.stack((found.int(), log_probs.view(torch.int32))).cpu().numpy()  # one copy brings both
         ids = ids.astype(np.int64)
@@ -120,8 +127,10 @@ def load_dflash(folder: Path, target: Target, read_config: Callable[[str], DFlas
     if config.draft_vocab_size is not None and extras.head is None:
         raise UserError(f"The drafter in {folder} speaks {config.draft_vocab_size} tokens and has no lm_head for them; copy it again.")
     dtype = dtype or drafting_dtype(target, stored=model.norm.weight.dtype)
-    model = quicken(model.to(target.device, dtype).eval().requires_grad_(False))
-    return DFlashDrafter(model, target, read_depth_temperatures(folder, config.depth), read_acceptance_rates(folder), extras)
+    model = model.to(target.device, dtype).eval().requires_grad_(False)
+    lean = lean_dflash(model)
+    model = quicken(model)
+    return DFlashDrafter(model, target, read_depth_temperatures(folder, config.depth), read_acceptance_rates(folder), extras, lean)
 
 
 def drafting_dtype(target: Target, stored: torch.dtype) -> torch.dtype:
