@@ -44,7 +44,7 @@ class DFlashDrafter:
         self.model = model
         self.target = target
         self.lean = lean
-        """The forward that sessions run in place of the model's own, where there is one."""
+        """The forward that sessions run in place of the model's own, where there is one; `DFlashSession` runs the model's."""
         self.dtype = model.norm.weight.dtype
         config = model.config
         if extras.head is None and self.dtype == target.dtype:
@@ -74,9 +74,11 @@ class DFlashDrafter:
         return found.to(self.dtype) if scale == 1.0 else found.to(self.dtype) * scale
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """float32 [n, draft vocab], before the depths' temperatures, of hidden [n, hidden]."""
-        logits = self.head(hidden).float()
-        config = self.model.config
+        """[n, draft vocab], before the depths' temperatures, of hidden [n, hidden]; as the head gives them, or float32."""
+        logits, config = self.head(hidden), self.model.config
+        if config.logit_scale == 1.0 and config.logit_softcap is None:
+            return logits
+        logits = logits.float()
         if config.logit_scale != 1.0:
             logits = logits * config.logit_scale
         if config.logit_softcap is not None:
@@ -84,7 +86,7 @@ class DFlashDrafter:
         return logits
 
     def start(self, capacity: int) -> DFlashSession | StaticDFlashSession:
-        return static_session(self, capacity) or DFlashSession(self, capacity)
+        return static_session(self, capacity) or (DFlashSession if self.lean is None else LeanDFlashSession)(self, capacity)
 
 
 class DFlashSession:
@@ -98,21 +100,29 @@ class DFlashSession:
     @torch.inference_mode()
     def draft(self, features: torch.Tensor, root: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Top-k token ids and log-probs [depth, k] behind `root`; features [1, c, layers * h] of the new context."""
-        drafter, model, device = self.drafter, self.drafter.model, self.drafter.target.device
+        drafter, device = self.drafter, self.drafter.target.device
         anchor = drafter.embed(torch.tensor([root], device=device))
         block = torch.cat((anchor, drafter.mask_embeddings))
         start = self.cache.length + features.shape[1]
-        if drafter.lean is not None:
-            hidden = drafter.lean(block, features[0].to(drafter.dtype), self.cache)
-        else:
-            positions = torch.arange(self.cache.length, start + len(block), device=device)[None]
-            hidden = model(block[None], features.to(drafter.dtype), positions, self.cache)[0]
+        hidden = self._hidden(block, features.to(drafter.dtype))
         self.cache.crop(start)
-        logits = drafter.logits(hidden[-drafter.depth :]) / drafter.temperatures
-        log_probs, found = top_k_log_probs(logits, k)
+        log_probs, found = top_k_log_probs(drafter.logits(hidden[-drafter.depth :]), k, drafter.temperatures)
         ids, bits = torch.stack((found.int(), log_probs.view(torch.int32))).cpu().numpy()  # one copy brings both
         ids = ids.astype(np.int64)
         return ids if drafter.target_ids is None else drafter.target_ids[ids], bits.view(np.float32)
+
+    def _hidden(self, block: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """[B, h] of a block [B, h] behind features [1, c, layers * h]."""
+        first = self.cache.length
+        positions = torch.arange(first, first + features.shape[1] + len(block), device=block.device)[None]
+        return self.drafter.model(block[None], features, positions, self.cache)[0]
+
+
+class LeanDFlashSession(DFlashSession):
+    """The same through the drafter's lean forward."""
+
+    def _hidden(self, block: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        return self.drafter.lean(block, features[0], self.cache)
 
 
 def load_dflash(folder: Path, target: Target, read_config: Callable[[str], DFlashConfig] = DFlashConfig.from_json,

@@ -116,7 +116,7 @@ def run(drafter: DFlashDrafter, store, numbers: torch.Tensor, features: torch.Te
         block = block + _attention(layer.self_attn, context, normed, cos, sin, store.buffer[index], places, span, masks[model.attends[index]])
         block = block + layer.mlp(layer.post_attention_layernorm(block))
     hidden = model.norm(block)[0, -drafter.depth :]
-    log_probs, ids = top_k_log_probs(drafter.logits(hidden) / drafter.temperatures, k)
+    log_probs, ids = top_k_log_probs(drafter.logits(hidden), k, drafter.temperatures)
     return torch.stack((ids.int(), log_probs.view(torch.int32)))
 
 

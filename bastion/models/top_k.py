@@ -28,13 +28,19 @@ def top_k(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     return values, ids
 
 
-def top_k_log_probs(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def top_k_log_probs(logits: torch.Tensor, k: int, temperatures: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """Like `top_k`, the values turned into natural log-probabilities over the whole vocabulary, float32.
 
-    On a CPU a few rows at a time, so that they stay in its cache between the passes over them.
+    temperatures: float32 [rows, 1], by which logits are divided first. On a CPU a few rows at a time, so that they
+    stay in its cache between the passes over them.
     """
-    step = ROWS_AT_ONCE if logits.device.type == "cpu" else len(logits)
-    parts = [_top_k_log_probs(rows.to(torch.float32, copy=True), k) for rows in logits.split(max(step, 1))]
+    step = max(ROWS_AT_ONCE if logits.device.type == "cpu" else len(logits), 1)
+    parts = []
+    for first in range(0, max(len(logits), 1), step):
+        rows = logits[first : first + step].to(torch.float32, copy=True)
+        if temperatures is not None:
+            rows.div_(temperatures[first : first + step])
+        parts.append(_top_k_log_probs(rows, k))
     return torch.cat([values for values, _ in parts]), torch.cat([ids for _, ids in parts])
 
 
