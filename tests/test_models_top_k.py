@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from bastion.models.top_k import best_token, top_k, top_k_log_probs
+from bastion.models.top_k import best_and_lead, best_token, choices, top_k, top_k_log_probs
 
 
 @pytest.mark.parametrize("vocab", [5, 300, 4096, 49152, 128256, 151936])
@@ -33,6 +33,23 @@ def test_the_best_token_is_the_lowest_of_equals(vocab, dtype):
     assert best_token(scores) == int((scores == scores.max()).nonzero()[0])
     scores[vocab - 1] = 9
     assert best_token(scores) == vocab - 1
+
+
+@pytest.mark.parametrize("vocab", [128, 300, 4096, 49152])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("spread", [4, 1000])
+def test_the_best_and_its_lead_are_those_of_all_rows_at_once(vocab, dtype, spread):
+    rows = torch.randint(0, spread, (4, vocab), generator=torch.Generator().manual_seed(vocab)).to(dtype) / 8
+    ids, bits = choices(rows).numpy()
+    found = [best_and_lead(row) for row in rows]
+    assert [token for token, _ in found] == ids.tolist()
+    assert [lead for _, lead in found] == bits.view(np.float32).tolist()
+
+
+def test_temperatures_divide_the_logits():
+    logits, temperatures = torch.randn(7, 512, generator=torch.Generator().manual_seed(1)), torch.linspace(0.5, 2.0, 7)[:, None]
+    for found, wanted in zip(top_k_log_probs(logits, 9, temperatures), top_k_log_probs(logits / temperatures, 9), strict=True):
+        assert torch.equal(found, wanted)
 
 
 def test_log_probs_are_those_of_the_whole_vocabulary():

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from bastion.decoding.sampling import Draws, Sampling
-from bastion.models.top_k import best_token
+from bastion.models.top_k import best_and_lead, best_token
 from bastion.trees import DraftTree
 
 
@@ -36,3 +36,19 @@ def walk(tree: DraftTree, choose: Callable[[int], int]) -> tuple[np.ndarray, int
         if not len(below):
             return np.array(path, dtype=np.int64), token
         path.append(int(below[0]))
+
+
+class Visited:
+    """The target's choices at the nodes that a walk asks for, of logits [n, vocab] on a CPU, where most are never asked."""
+
+    def __init__(self, logits: torch.Tensor):
+        self.logits = logits
+        self.leads: dict[int, np.float32] = {}
+
+    def choose(self, node: int) -> int:
+        token, self.leads[node] = best_and_lead(self.logits[node])
+        return token
+
+    def gaps(self, nodes: np.ndarray) -> np.ndarray:
+        """float32: how far the best logit lies above the second, at nodes that were asked."""
+        return np.array([self.leads[node] for node in nodes.tolist()], dtype=np.float32)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bastion.decoding.acceptance import walk
+from bastion.decoding.acceptance import Visited, walk
 from bastion.decoding.adaptive import MARGINALS
 from bastion.decoding.clock import StageClock
 from bastion.decoding.faithfulness import faithfulness
@@ -212,11 +212,18 @@ class _Decoding:
             output = target.verify(laid_out, self.cache)
         best, gaps = self._choices(output)
         clock.lap("verify", at_rest=best is not None)
-        accepted, bonus = walk(tree, best.__getitem__) if best is not None else self._accept(tree, drafted, output.logits)
+        visited = Visited(output.logits) if best is None and self.sampling.greedy else None
+        if best is None and visited is None:
+            accepted, bonus = self._accept(tree, drafted, output.logits)
+        else:
+            accepted, bonus = walk(tree, best.__getitem__ if visited is None else visited.choose)
         kept = self._commit(accepted, output)
         self.following = [*tree.token_ids[accepted[1:]].tolist(), bonus]
         emitted = self._emit(self.following)
-        gaps = (_top2_gaps(output.logits[kept]) if gaps is None else gaps[accepted])[: len(emitted)]
+        if visited is not None:
+            gaps = visited.gaps(accepted)[: len(emitted)]
+        else:
+            gaps = (_top2_gaps(output.logits[kept]) if gaps is None else gaps[accepted])[: len(emitted)]
         clock.lap("commit", at_rest=True)
         predicted = None if self.latency is None else float(self.latency.seconds(tree.nodes, context))
         record = StepRecord(
