@@ -20,7 +20,7 @@ from bench import page_cost
 from bench.ending import in_one_sentence, write_results
 from bench.measure import spread
 from bench.options import note
-from bench.page_cost import PROMPT
+from bench.page_cost import PROMPT, steps_in
 from bench.tables import Table
 
 MEASURES = {"first paint": "first paint", "ready": "form ready", "first step": "first step on screen", "lag": "lag of the newest step",
@@ -81,7 +81,7 @@ def _watch(screen: Any, store: RunStore) -> tuple[float, list[float]]:
     run_id, saved, shown, first, lags = screen.run_id(), {}, 0, 0.0, []
     stream = store.root / f".{run_id}.partial" / "steps.arrows"
     while True:
-        now, on_disk = perf_counter(), _steps(stream)
+        now, on_disk = perf_counter(), steps_in(stream)
         for step in range(len(saved), on_disk):
             saved[step] = now
         label = screen.part("step-label")
@@ -97,20 +97,6 @@ def _watch(screen: Any, store: RunStore) -> tuple[float, list[float]]:
         if status.startswith(("Done", "Stopped")) and "so far" not in status and "Next:" not in status:
             return first, lags
         screen.page.wait_for_timeout(10)
-
-
-def _steps(stream: Path) -> int:
-    """Steps in the stream of a run that is being written, the prefill among them; 0 when there is none (any more)."""
-    import pyarrow as pa
-
-    count = 0
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(stream.read_bytes())) as reader:
-            while True:
-                reader.read_next_batch()
-                count += 1
-    except (StopIteration, OSError, EOFError, pa.ArrowInvalid):
-        return count   # a batch that is half written is none
 
 
 def summarise(found: dict[str, list[float]]) -> list[dict[str, Any]]:

@@ -145,18 +145,15 @@ class _Tab:
 
     def _watch(self, run_id: str) -> float:
         """Wall seconds from the first step on disk to the last, to a few milliseconds, by the growth of the file of steps."""
-        stream, sizes, first, last = self.store.root / f".{run_id}.partial" / "steps.arrows", 0, 0.0, 0.0
+        stream, size, first, last = self.store.root / f".{run_id}.partial" / "steps.arrows", None, 0.0, 0.0
         while True:
-            try:
-                size = stream.stat().st_size
-            except FileNotFoundError:
-                if first:
-                    return last - first
-                size = sizes
-            if size > sizes:
-                last, grown = perf_counter(), sizes > 0   # the first growth is the schema's
-                first = first or (last if grown else 0.0)
-                sizes = size
+            now = _size(stream)
+            if now is None and first:
+                return last - first
+            if now is not None and now != size:
+                last, size = perf_counter(), now
+                if not first and steps_in(stream):   # before the prefill is there, the file holds a schema
+                    first = last
             time.sleep(SMALLEST_WAIT)
 
     def end(self) -> None:
@@ -164,12 +161,34 @@ class _Tab:
         self.process.wait(30)
 
 
+def steps_in(stream: Path) -> int:
+    """Steps in the stream of a run that is being written, the prefill among them; 0 when there is none (any more)."""
+    import pyarrow as pa
+
+    count = 0
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(stream.read_bytes())) as reader:
+            while True:
+                reader.read_next_batch()
+                count += 1
+    except (StopIteration, OSError, EOFError, pa.ArrowInvalid):
+        return count   # a batch that is half written is none
+
+
+def _size(file: Path) -> int | None:
+    """Bytes; None once the file has moved."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
 def _until(holds: Any) -> None:
     end = perf_counter() + PATIENCE
     while not holds():
         if perf_counter() > end:
             raise TimeoutError(f"waited {PATIENCE} s in vain")
-        time.sleep(0.02)
+        time.sleep(SMALLEST_WAIT)
 
 
 def summarise(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
