@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from bastion.drafters.dflash import DFlashCache, DFlashConfig, DFlashDraftModel
+from bastion.drafters.dflash_frequent import frequent_head, read_frequent_ids
 from bastion.drafters.dflash_lean import LeanDFlash, lean_dflash
 from bastion.drafters.dflash_speculators import config_from_speculators, is_speculators_dflash
 from bastion.drafters.dflash_static import StaticDFlashSession, static_session
@@ -39,7 +40,7 @@ class DFlashDrafter:
 
     def __init__(self, model: DFlashDraftModel, target: Target, depth_temperatures: tuple[float, ...],
                  acceptance_rates: tuple[float, ...] | None = None, extras: Extras = Extras(),  # noqa: B008 - frozen
-                 lean: LeanDFlash | None = None):
+                 lean: LeanDFlash | None = None, frequent_ids: np.ndarray | None = None):
         self.acceptance_rates = acceptance_rates
         self.model = model
         self.target = target
@@ -58,6 +59,9 @@ class DFlashDrafter:
         """int64 [draft vocab]: the target's id of each drafted id, where the drafter's vocabulary is its own."""
         if config.draft_vocab_size is not None:
             self.target_ids = target_ids(extras, config.draft_vocab_size, target.vocab_size).numpy()
+        few = None if frequent_ids is None or extras.head is not None or target.padded else frequent_head(target, frequent_ids, self.dtype)
+        if few is not None:
+            self.head, self.target_ids = quicken(torch.nn.Sequential(few)), frequent_ids
         self.depth = config.depth
         self.stores: StorePool | None = None
         """Beside a target of fixed shapes: buffers that outlive the sessions which write them."""
@@ -140,7 +144,8 @@ def load_dflash(folder: Path, target: Target, read_config: Callable[[str], DFlas
     model = model.to(target.device, dtype).eval().requires_grad_(False)
     lean = lean_dflash(model)
     model = quicken(model)
-    return DFlashDrafter(model, target, read_depth_temperatures(folder, config.depth), read_acceptance_rates(folder), extras, lean)
+    return DFlashDrafter(model, target, read_depth_temperatures(folder, config.depth), read_acceptance_rates(folder), extras, lean,
+                         read_frequent_ids(folder, target.vocab_size))
 
 
 def drafting_dtype(target: Target, stored: torch.dtype) -> torch.dtype:
