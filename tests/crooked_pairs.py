@@ -111,5 +111,6 @@ def with_pruned_vocabulary(pair: Pair, kept: np.ndarray, taken_for: str = "") ->
     head.weight = torch.nn.Parameter(pair.target.embed(rows).to(drafter.dtype), requires_grad=False)   # the default target's are tied
     drafter.head = head
     own = np.arange(len(kept))
+    drafter.speaks_frequent_ids = False
     drafter.target_ids = {"": kept, "offsets": kept - own, "ids": kept + own}[taken_for]
     return replace(pair, drafter=drafter)

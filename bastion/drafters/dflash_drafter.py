@@ -62,6 +62,8 @@ class DFlashDrafter:
         few = None if frequent_ids is None or extras.head is not None or target.padded else frequent_head(target, frequent_ids, self.dtype)
         if few is not None:
             self.head, self.target_ids = quicken(torch.nn.Sequential(few)), frequent_ids
+        self.speaks_frequent_ids = few is not None
+        """Whether `target_ids` are the target's own ids, of which the rare ones are left out."""
         self.depth = config.depth
         self.stores: StorePool | None = None
         """Beside a target of fixed shapes: buffers that outlive the sessions which write them."""

@@ -10,6 +10,7 @@ import torch
 from bastion.decoding.doctor.bench import Bench
 from bastion.decoding.doctor.drafting import Change, Variant
 from bastion.drafters.dflash_drafter import load_dflash
+from bastion.drafters.dflash_frequent import frequent_head
 from bastion.errors import UserError
 from bastion.models.pair import Pair, load_pair
 from bastion.models.target import Target
@@ -61,6 +62,10 @@ def beside(drafter: Any, target: Target) -> Any:
     moved.target = target
     if drafter.head is drafter.target.head:
         moved.head = target.head_in(drafter.dtype)
+    elif drafter.speaks_frequent_ids:
+        few = frequent_head(target, drafter.target_ids, drafter.dtype)
+        moved.head = torch.nn.Sequential(target.head_in(drafter.dtype) if few is None else few)
+        moved.target_ids = drafter.target_ids if few is not None else None
     elif drafter.embedding is None and drafter.target_ids is None:
         moved.head = torch.nn.Sequential(target.head_in(drafter.dtype))
     if drafter.embedding is None:
