@@ -58,6 +58,20 @@ class _Seen:
     counts: np.ndarray
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """What the layers of one pass share: rotations, what is seen, and two tensors that each layer writes anew, with
+    the arrays over their memory."""
+
+    cos: np.ndarray
+    sin: np.ndarray
+    seen: list[_Seen]
+    normed: torch.Tensor
+    normed_array: np.ndarray
+    mixed: torch.Tensor
+    mixed_array: np.ndarray
+
+
 class LeanForward:
     """Runs `decoder`, a library model whose layers are `QuickLayer`s, whose weights it shares."""
 
@@ -72,6 +86,7 @@ class LeanForward:
         self.cos = self.sin = torch.empty(0, self.head_dim // 2, dtype=self.sum_dtype)
         """[positions, head_dim / 2]: the rotation of each pair at each position."""
         self._number = np.float64 if self.sum_dtype == torch.float64 else np.float32
+        self._per_dim, self._least = self._number(1 / self.head_dim), self._number(LEAST_EXPONENT)
         self._norms = [(self._norm(layer.before_attention), self._norm(layer.before_mlp)) for layer in self.layers]
         self._head_norms = [(self._norm(layer.query_norm), self._norm(layer.key_norm)) for layer in self.layers]
         self._last_norm = self._norm(decoder.norm)
@@ -84,7 +99,7 @@ class LeanForward:
         cache = RowCache(1, self.key_heads, 1, self.head_dim, self.sum_dtype)
         turns = np.zeros((1, self.head_dim // 2), self._number)
         x = torch.zeros(1, self.decoder.embed_tokens.weight.shape[1], dtype=self.dtype)
-        self._row_layer(0, x, (turns, turns, [seen_rows(None, 1, 1)]), cache)
+        self._row_layer(0, x, self._rows(turns, turns, [seen_rows(None, 1, 1)]), cache)
 
     def _norm(self, norm: FusedRMSNorm | None) -> _Norm:
         """Without a norm its weight is empty."""
@@ -126,21 +141,26 @@ class LeanForward:
 
     # a token, a tree
 
-    def _for_rows(self, positions, masks, cache: RowCache) -> tuple[np.ndarray, np.ndarray, list[_Seen]]:
+    def _for_rows(self, positions, masks, cache: RowCache) -> _Rows:
         n, end = len(positions), cache.length + len(positions)
         seen = {id(mask): seen_rows(mask, n, end) for mask in masks}
-        return self.cos[positions].numpy(), self.sin[positions].numpy(), [seen[id(mask)] for mask in masks]
+        return self._rows(self.cos[positions].numpy(), self.sin[positions].numpy(), [seen[id(mask)] for mask in masks])
 
-    def _row_layer(self, index: int, x: torch.Tensor, shared, cache: RowCache) -> torch.Tensor:
+    def _rows(self, cos: np.ndarray, sin: np.ndarray, seen: list[_Seen]) -> _Rows:
+        normed = torch.empty(len(cos), self.decoder.embed_tokens.weight.shape[1], dtype=self.dtype)
+        mixed = torch.empty(len(cos), self.query_heads * self.head_dim, dtype=self.dtype)
+        return _Rows(cos, sin, seen, normed, as_array(normed), mixed, as_array(mixed))
+
+    def _row_layer(self, index: int, x: torch.Tensor, rows: _Rows, cache: RowCache) -> torch.Tensor:
         layer, (before_attention, before_mlp), step = self.layers[index], self._norms[index], self.rows_at_once
-        cos, sin, seen = shared
-        qkv = _by_rows(layer.qkv, self._normed(x, before_attention), step=step)
-        (query, key), (keys, values), seen = self._head_norms[index], cache.arrays[index], seen[index]
-        mixed = torch.empty(len(x), self.query_heads * self.head_dim, dtype=self.dtype)
-        attend_rows(as_array(qkv), query.weight, key.weight, self._number(1 / self.head_dim), query.eps, cos, sin, keys, values,
-                    cache.length, seen.context, seen.rows, seen.counts, self._number(LEAST_EXPONENT), as_array(mixed))
-        x = _by_rows(lambda *rows: added(layer.output, *rows), mixed, x, step=step)
-        return _by_rows(lambda *rows: mlp_end(layer, *rows), self._normed(x, before_mlp), x, step=step)
+        (query, key), (keys, values), seen = self._head_norms[index], cache.arrays[index], rows.seen[index]
+        norm_rows(as_array(x), before_attention.weight, before_attention.share, before_attention.eps, rows.normed_array)
+        qkv = _by_rows(layer.qkv, rows.normed, step=step)
+        attend_rows(as_array(qkv), query.weight, key.weight, self._per_dim, query.eps, rows.cos, rows.sin, keys, values,
+                    cache.length, seen.context, seen.rows, seen.counts, self._least, rows.mixed_array)
+        x = _by_rows(lambda *some: added(layer.output, *some), rows.mixed, x, step=step)
+        norm_rows(as_array(x), before_mlp.weight, before_mlp.share, before_mlp.eps, rows.normed_array)
+        return _by_rows(lambda *some: mlp_end(layer, *some), rows.normed, x, step=step)
 
     def _normed(self, x: torch.Tensor, norm: _Norm) -> torch.Tensor:
         out = torch.empty_like(x)
