@@ -112,7 +112,7 @@ class RowCache:
 
     @property
     def layers(self) -> list[LayerView]:
-        return [LayerView(keys[None].transpose(2, 3), values[None], self.length)
+        return [LayerView(keys[None, ..., : self.capacity].transpose(2, 3), values[None, :, : self.capacity], self.length)
                 for keys, values in zip(self.keys, self.values, strict=True)]
 
     @torch.inference_mode()
