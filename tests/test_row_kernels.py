@@ -9,9 +9,9 @@ import pytest
 import torch
 from numba import njit
 
-from bastion.models.cache import row_room
+from bastion.models.cache import RowCache, keys_in_a_row
 from bastion.models.lean import as_array, seen_rows
-from bastion.models.row_kernels import attend_rows, norm_rows
+from bastion.models.row_kernels import BLOCK, attend_rows, norm_rows
 from bastion.models.row_numbers import exponential, stored, widened
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
@@ -77,9 +77,9 @@ class Case:
         self.dtype, self.length, self.dim, self.key_heads, self.heads = dtype, length, dim, key_heads, key_heads * group
         number = number_type(dtype)
         wide = torch.promote_types(dtype, torch.float32)
-        room = row_room(length + n)
-        self.keys = torch.randn(key_heads, dim, room, generator=generator).to(wide)
-        self.values = torch.randn(key_heads, room, dim, generator=generator).to(wide)
+        blocks = -(-(length + n) // BLOCK)
+        self.keys = torch.randn(key_heads, blocks, dim, BLOCK, generator=generator).to(wide)
+        self.values = torch.randn(key_heads, length + n, dim, generator=generator).to(wide)
         self.qkv = torch.randn(n, (self.heads + 2 * key_heads) * dim, generator=generator).to(dtype)
         angles = torch.rand(n, dim // 2, generator=generator, dtype=torch.float64) * 6
         self.cos, self.sin = angles.cos().to(wide), angles.sin().to(wide)
@@ -107,7 +107,7 @@ class Case:
         cos, sin = self.cos.double()[:, None], self.sin.double()[:, None]
         query, key = (torch.cat((x[..., :half] * cos - x[..., half:] * sin, x[..., half:] * cos + x[..., :half] * sin), -1)
                       for x in (query, key))
-        keys = torch.cat((self.keys[:, :, : self.length].double().transpose(1, 2), key.transpose(0, 1)), dim=1)
+        keys = torch.cat((keys_in_a_row(self.keys, self.length).double().transpose(1, 2), key.transpose(0, 1)), dim=1)
         values = torch.cat((self.values[:, : self.length].double(), value.transpose(0, 1)), dim=1)
         scores = torch.einsum("nkgd,kld->kgnl", query.reshape(n, self.key_heads, -1, dim), keys) * dim**-0.5
         if self.mask is not None:
@@ -167,9 +167,18 @@ def test_what_a_row_does_not_see_does_not_touch_it():
     torch.testing.assert_close(case.compiled()[-1], before[-1], rtol=0, atol=0)
 
 
-def test_rows_of_keys_do_not_lie_whole_pages_apart():
-    for capacity in range(1, 5000):
-        room = row_room(capacity)
-        assert capacity <= room < capacity + 32
-        assert room % 16 == 0
-        assert room * 4 % 1024
+@pytest.mark.parametrize("length", [0, 40, 250, 254, 255, 256, 509])
+def test_keeping_a_path_moves_its_rows_and_no_others(length):
+    rows = torch.tensor([0, 2, 3, 7, 11])
+    cache = RowCache(2, 3, length + 20, 6, torch.float32)
+    cache.keys.normal_(generator=torch.Generator().manual_seed(length))
+    cache.values.normal_(generator=torch.Generator().manual_seed(length + 1))
+    cache.truncate(length)
+    before = [(layer.keys.clone(), layer.values.clone()) for layer in cache.layers]
+    cache.commit(rows)
+    assert cache.length == length + len(rows)
+    for layer, olds in zip(cache.layers, before, strict=True):
+        for new, old in zip((layer.keys, layer.values), olds, strict=True):
+            assert torch.equal(new[:, :, length : cache.length], old[:, :, length + rows])
+            assert torch.equal(new[:, :, :length], old[:, :, :length])
+            assert torch.equal(new[:, :, cache.length :], old[:, :, cache.length :])

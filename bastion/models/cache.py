@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from bastion.models.row_kernels import BLOCK, move_rows
+
 
 class BufferLayer(CacheLayerMixin):
     """Keys and values of one layer, [batch, kv_heads, capacity, head_dim]; rows past `length` are scratch."""
@@ -94,17 +96,16 @@ class KVCache(Cache):
 
 
 class RowCache:
-    """The same for `LeanForward`: keys and values of all layers in two buffers, so that a commit is two operators.
+    """The same for `LeanForward`: keys and values of all layers in two buffers, moved by one compiled loop.
 
-    keys: [layers, kv_heads, head_dim, room], one column a token, so that scores of neighbouring tokens are worked out
-    side by side; values: [layers, kv_heads, room, head_dim]. room: `capacity` and a little more, in whole vectors.
+    keys: [layers, kv_heads, blocks, head_dim, BLOCK], in a block one column a token, so that scores of neighbouring
+    tokens are worked out side by side; values: [layers, kv_heads, capacity, head_dim].
     """
 
     def __init__(self, layers: int, kv_heads: int, capacity: int, head_dim: int, dtype: torch.dtype):
-        room = row_room(capacity)
         # zeros, because columns behind the written ones are worked out too, and thrown away
-        self.keys = torch.zeros(layers, kv_heads, head_dim, room, dtype=dtype)
-        self.values = torch.zeros(layers, kv_heads, room, head_dim, dtype=dtype)
+        self.keys = torch.zeros(layers, kv_heads, -(-capacity // BLOCK), head_dim, BLOCK, dtype=dtype)
+        self.values = torch.zeros(layers, kv_heads, capacity, head_dim, dtype=dtype)
         self.arrays = [(keys.numpy(), values.numpy()) for keys, values in zip(self.keys, self.values, strict=True)]
         """The same memory, layer by layer, as compiled loops take it."""
         self.capacity = capacity
@@ -112,7 +113,8 @@ class RowCache:
 
     @property
     def layers(self) -> list[LayerView]:
-        return [LayerView(keys[None, ..., : self.capacity].transpose(2, 3), values[None, :, : self.capacity], self.length)
+        """Copies of the keys, and the values themselves."""
+        return [LayerView(keys_in_a_row(keys, self.capacity).transpose(1, 2)[None], values[None], self.length)
                 for keys, values in zip(self.keys, self.values, strict=True)]
 
     @torch.inference_mode()
@@ -121,10 +123,8 @@ class RowCache:
         if isinstance(rows, int):
             self.truncate(self.length + rows)
             return
-        start, end, moved = self.length, self.length + len(rows), rows + self.length
-        self.keys[..., start:end] = self.keys.index_select(3, moved)
-        self.values[:, :, start:end] = self.values.index_select(2, moved)
-        self.length = end
+        move_rows(self.keys.numpy(), self.values.numpy(), self.length, rows.numpy())
+        self.length += len(rows)
 
     def truncate(self, length: int) -> None:
         """As `KVCache.truncate`."""
@@ -133,11 +133,10 @@ class RowCache:
         self.length = length
 
 
-def row_room(capacity: int) -> int:
-    """Tokens that a `RowCache` for `capacity` has room for: whole vectors of 16, and no distance between two rows of
-    keys that is a multiple of a page, which would crowd them into the same few places of a processor's cache."""
-    room = -(-capacity // 16) * 16
-    return room + 16 if room % 256 == 0 else room
+def keys_in_a_row(keys: torch.Tensor, length: int) -> torch.Tensor:
+    """The first `length` of keys [kv_heads, blocks, head_dim, BLOCK] as [kv_heads, head_dim, length]."""
+    some = keys[:, : -(-length // BLOCK)]
+    return some.permute(0, 2, 1, 3).flatten(2)[:, :, :length]
 
 
 class LayerView(NamedTuple):

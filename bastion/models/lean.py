@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from bastion.models.cache import RowCache
+from bastion.models.cache import RowCache, keys_in_a_row
 from bastion.models.quick_layer import QuickLayer
 from bastion.models.quick_modules import FusedRMSNorm, added, silu_of, times
-from bastion.models.row_kernels import attend_rows, norm_rows
+from bastion.models.row_kernels import BLOCK, attend_rows, norm_rows
 
 ROWS_AT_ONCE = 32
 """Rows of one packed matmul in bfloat16; with more, oneDNN blocks the sum otherwise. Past it a tree costs about 40 %
@@ -190,11 +190,12 @@ class LeanForward:
             turned = torch.cat((layer.query_norm(turned[:, :heads]), layer.key_norm(turned[:, heads:])), dim=1)
         low, high = turned[..., :half].to(self.sum_dtype), turned[..., half:].to(self.sum_dtype)
         turned = torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
-        keys[:, :, start:end] = turned[:, heads:].permute(1, 2, 0)
+        places = torch.arange(start, end)
+        keys[:, places // BLOCK, :, places % BLOCK] = turned[:, heads:]
         values[:, start:end] = qkv[:, heads + kv :].transpose(0, 1)
         # query rows are ordered by head of the group, then by token
         query = turned[:, :heads].view(n, kv, heads // kv, dim).permute(1, 2, 0, 3).reshape(kv, -1, dim) * dim**-0.5
-        scores = torch.bmm(query, keys[:, :, :end])
+        scores = torch.bmm(query, keys_in_a_row(keys, end))
         if mask is not None:
             scores.view(kv, heads // kv, n, end)[..., end - mask.shape[1] :] += mask
         mixed = torch.bmm(torch.softmax(scores, dim=-1), values[:, :end])

@@ -13,9 +13,10 @@ from numba import njit
 from bastion.models.row_numbers import exponential, stored, widened
 
 LANES = 16
-"""Keys of one vector; caches hold a multiple of it."""
-KEYS_AT_ONCE = 256
-"""Keys whose scores are worked out together: those of one head fit a near cache."""
+"""Keys of one vector."""
+BLOCK = 256
+"""Keys whose scores are worked out together, and that lie together: [d, BLOCK] of one head fit a near cache, and what moves
+when a path is kept lies in one or two of them, however long the context is."""
 _compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp"})
 _in_order = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
@@ -51,19 +52,19 @@ def _normed_head(x, first, weight, share, eps, into):
 
 @_in_order
 def _scores(queries, keys, first, end, scores):
-    """scores [m, first:end] = queries [m, d] times keys [d, capacity], each summed over d in order; m is even.
+    """scores [m, first:end] = queries [m, d] times keys [blocks, d, BLOCK], each summed over d in order; m is even.
 
-    Bounds are multiples of LANES. A block of keys stays in a near cache for all queries, and two queries share what is
-    loaded. Places are unsigned, which spares the question whether they count from the end, and with it keeps the
-    loops in vectors.
+    `first` begins a block, `end` is a multiple of LANES. A block of keys stays in a near cache for all queries, and two
+    queries share what is loaded. Places are unsigned, which spares the question whether they count from the end, and
+    with it keeps the loops in vectors.
     """
     count, dim = queries.shape
-    row = np.uintp(keys.shape[1])
-    flat = keys.reshape(keys.size)
+    row = np.uintp(BLOCK)
     whole = dim - dim % 4
-    for start in range(first, end, KEYS_AT_ONCE):
-        stop = min(start + KEYS_AT_ONCE, end)
+    for start in range(first, end, BLOCK):
+        stop = min(start + BLOCK, end)
         width = np.uintp(stop - start)
+        flat = keys[start // BLOCK].reshape(dim * BLOCK)
         for m in range(0, count, 2):
             p, q = queries[m], queries[m + 1]
             left, right = scores[m][start:stop], scores[m + 1][start:stop]
@@ -72,7 +73,7 @@ def _scores(queries, keys, first, end, scores):
             for d in range(0, whole, 4):
                 p0, p1, p2, p3 = p[d], p[d + 1], p[d + 2], p[d + 3]
                 q0, q1, q2, q3 = q[d], q[d + 1], q[d + 2], q[d + 3]
-                at0 = np.uintp(d) * row + np.uintp(start)
+                at0 = np.uintp(d) * row
                 at1 = at0 + row
                 at2 = at1 + row
                 at3 = at2 + row
@@ -83,7 +84,7 @@ def _scores(queries, keys, first, end, scores):
                     a, b = a + p2 * k2, b + q2 * k2
                     left[i], right[i] = a + p3 * k3, b + q3 * k3
             for d in range(whole, dim):
-                at0 = np.uintp(d) * row + np.uintp(start)
+                at0 = np.uintp(d) * row
                 for i in range(width):
                     left[i] = left[i] + p[d] * flat[at0 + i]
                     right[i] = right[i] + q[d] * flat[at0 + i]
@@ -148,8 +149,8 @@ def _mix_own(weights, rows, first, count, values, mixed):
 def attend_rows(qkv, query_norm, key_norm, share, eps, cos, sin, keys, values, length, context, seen, counts, least, out):
     """n new tokens write their keys and values behind `length` rows and attend to what each may see.
 
-    qkv [n, (heads + 2 kv_heads) * d]; norms [d], or empty; cos, sin [n, d / 2]; keys [kv_heads, d, capacity], values
-    [kv_heads, capacity, d]. Token i sees the first `context` rows, and those of seen[i, : counts[i]], ascending.
+    qkv [n, (heads + 2 kv_heads) * d]; norms [d], or empty; cos, sin [n, d / 2]; keys [kv_heads, blocks, d, BLOCK],
+    values [kv_heads, room, d]. Token i sees the first `context` rows, and those of seen[i, : counts[i]], ascending.
     least: the lowest exponent worth taking. out [n, heads * d].
     """
     n, half = cos.shape
@@ -159,14 +160,15 @@ def attend_rows(qkv, query_norm, key_norm, share, eps, cos, sin, keys, values, l
     end = length + n
     head = np.empty(dim, keys.dtype)
     for row in range(n):
+        block, place = (length + row) // BLOCK, (length + row) % BLOCK
         for k in range(key_heads):
             _normed_head(qkv[row], (heads + k) * dim, key_norm, share, eps, head)
             for i in range(half):
-                keys[k, i, length + row] = head[i] * cos[row, i] - head[half + i] * sin[row, i]
-                keys[k, half + i, length + row] = head[half + i] * cos[row, i] + head[i] * sin[row, i]
+                keys[k, block, i, place] = head[i] * cos[row, i] - head[half + i] * sin[row, i]
+                keys[k, block, half + i, place] = head[half + i] * cos[row, i] + head[i] * sin[row, i]
             for i in range(dim):
                 values[k, length + row, i] = widened(qkv[row, (heads + key_heads + k) * dim + i])
-    first = 0 if context else seen[:, 0].min() // LANES * LANES
+    first = 0 if context else seen[:, 0].min() // BLOCK * BLOCK
     scaling = np.reciprocal(np.sqrt(share * 0 + dim))
     count = n * group + n * group % 2
     queries, mixed = np.zeros((count, dim), keys.dtype), np.empty((count, dim), keys.dtype)
@@ -195,3 +197,17 @@ def attend_rows(qkv, query_norm, key_norm, share, eps, cos, sin, keys, values, l
                 _mix_own(scores[m], seen[row], context, context + counts[row], values[k], mixed[m])
                 for i in range(dim):
                     out[row, (k * group + g) * dim + i] = stored(mixed[m, i] * totals[m], out)
+
+
+@_compiled
+def move_rows(keys, values, length, rows):
+    """Row length + rows[i] becomes row length + i, of keys [layers, kv_heads, blocks, d, BLOCK] and values [layers,
+    kv_heads, room, d]. rows ascend, so none is overwritten before it has been read."""
+    layers, key_heads, _, dim, _ = keys.shape
+    for layer in range(layers):
+        for k in range(key_heads):
+            for i in range(len(rows)):
+                new, old = length + i, length + rows[i]
+                for d in range(dim):
+                    keys[layer, k, new // BLOCK, d, new % BLOCK] = keys[layer, k, old // BLOCK, d, old % BLOCK]
+                    values[layer, k, new, d] = values[layer, k, old, d]
