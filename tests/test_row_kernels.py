@@ -11,7 +11,7 @@ from numba import njit
 
 from bastion.models.cache import RowCache, keys_in_a_row
 from bastion.models.lean import as_array, seen_rows
-from bastion.models.row_kernels import BLOCK, attend_rows, norm_rows
+from bastion.models.row_kernels import BLOCK, attend_rows, gate_rows, norm_rows
 from bastion.models.row_numbers import exponential, stored, widened
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
@@ -67,6 +67,17 @@ def test_a_norm_is_the_roots_of_mean_squares(dtype, width):
     wide = x.double()
     expected = wide / (wide.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * weight.double()
     torch.testing.assert_close(out.double(), expected, rtol=2 * ROUNDING[dtype], atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_gate_lets_through_what_silu_does(dtype):
+    generator = torch.Generator().manual_seed(3)
+    both = (torch.randn(4, 74, generator=generator) * 20).to(dtype)
+    both[0, :6] = torch.tensor([0.0, 1e-20, -1e-20, 300.0, -300.0, -79.0])
+    out = torch.empty(4, 37, dtype=dtype)
+    gate_rows(as_array(both), as_array(out))
+    gate, up = both.double().chunk(2, dim=-1)
+    torch.testing.assert_close(out.double(), torch.nn.functional.silu(gate) * up, rtol=2 * ROUNDING[dtype], atol=1e-30)
 
 
 class Case:

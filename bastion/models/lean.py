@@ -2,8 +2,8 @@
 
 At one to thirty tokens a forward is limited by the reading of the weights and by what happens between
 the matmuls. This one runs the layers of a loaded model (`QuickLayer`) without the library around
-them: weights packed once, activation, gate and residual inside the matmuls, and everything else in two
-compiled loops a layer (`row_kernels`).
+them: weights packed once, the residual inside the matmuls, and everything else in compiled loops
+(`row_kernels`).
 
 It is made so that row i of a pass over n tokens has the bits that a pass over that token alone would
 have, which makes a verified tree and plain decoding the same text also where bfloat16 rounds two
@@ -21,11 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from bastion.models.cache import RowCache, keys_in_a_row
 from bastion.models.quick_layer import QuickLayer
-from bastion.models.quick_modules import FusedRMSNorm, added, silu_of, times
-from bastion.models.row_kernels import BLOCK, attend_rows, norm_rows
+from bastion.models.quick_modules import FusedRMSNorm, added
+from bastion.models.row_kernels import BLOCK, attend_rows, gate_rows, norm_rows
 
 ROWS_AT_ONCE = 32
 """Rows of one packed matmul in bfloat16; with more, oneDNN blocks the sum otherwise. Past it a tree costs about 40 %
@@ -204,7 +205,13 @@ class LeanForward:
 
 def mlp_end(layer: QuickLayer, normed: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """What a layer does behind its second norm: normed, x [n, hidden] -> [n, hidden]."""
-    return added(layer.down, times(layer.up, normed, silu_of(layer.gate, normed)), x)
+    both = layer.gate_up(normed)
+    if len(x) > SAME_ROWS:  # two threads are quicker there
+        gate, up = both.chunk(2, dim=-1)
+        return added(layer.down, F.silu(gate) * up, x)
+    gated = torch.empty(len(both), both.shape[1] // 2, dtype=both.dtype)
+    gate_rows(as_array(both), as_array(gated))
+    return added(layer.down, gated, x)
 
 
 def seen_rows(mask: torch.Tensor | None, n: int, end: int) -> _Seen:
@@ -239,7 +246,7 @@ def lean_forward(model: nn.Module) -> LeanForward | None:
     kind = getattr(decoder.rotary_emb, "rope_type", None)
     if kind not in ROTATIONS or not all(isinstance(layer, QuickLayer) for layer in layers):
         return None
-    if not isinstance(decoder.norm, FusedRMSNorm) or layers[0].head_dim % 2 or layers[0].gate is None:
+    if not isinstance(decoder.norm, FusedRMSNorm) or layers[0].head_dim % 2:
         return None
     if layers[0].before_attention.weight.dtype == torch.float16:  # which the compiled loops do not know
         return None

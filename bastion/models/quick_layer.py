@@ -31,10 +31,7 @@ class QuickLayer(nn.Module):
         self.query_heads: int = attention.q_proj.out_features // self.head_dim
         self.qkv = stacked((attention.q_proj, attention.k_proj, attention.v_proj))
         self.output = attention.o_proj
-        # a CPU has activation and product inside the two matmuls; elsewhere one matmul in place of two is the gain
-        apart = mlp.gate_proj.weight.device.type == "cpu"
-        self.gate, self.up = (mlp.gate_proj, mlp.up_proj) if apart else (None, None)
-        self.gate_up = None if apart else stacked((mlp.gate_proj, mlp.up_proj))
+        self.gate_up = stacked((mlp.gate_proj, mlp.up_proj))
         self.down = mlp.down_proj
         self.before_attention = layer.input_layernorm
         self.before_mlp = layer.post_attention_layernorm
@@ -63,7 +60,7 @@ class QuickLayer(nn.Module):
         mixed, _ = grouped_attention(self, query, key, value, attention_mask)
         hidden_states = hidden_states + self.output(mixed.flatten(2))
         normed = self.before_mlp(hidden_states)
-        gate, up = (self.gate(normed), self.up(normed)) if self.gate_up is None else self.gate_up(normed).chunk(2, dim=-1)
+        gate, up = self.gate_up(normed).chunk(2, dim=-1)
         return hidden_states + self.down(F.silu(gate) * up)
 
 

@@ -36,6 +36,20 @@ def norm_rows(x, weight, share, eps, out):
 
 
 @_compiled
+def gate_rows(both, out):
+    """out [n, f] = silu(gate) * up of each row, both [n, 2f] being gate and up side by side; rounded once."""
+    n, width = out.shape
+    for row in range(n):
+        gates, ups, into = both[row][:width], both[row][width:], out[row]
+        for i in range(width):
+            gate = widened(gates[i])
+            # of the exponent's two signs the one that cannot overflow
+            power = exponential(max(-abs(gate), np.float32(-80.0)))
+            share = np.reciprocal(np.float32(1.0) + power)
+            into[i] = stored(gate * widened(ups[i]) * (share if gate >= 0 else power * share), into)
+
+
+@_compiled
 def _normed_head(x, first, weight, share, eps, into):
     """into [d] = x[first : first + d], normed where there is a weight."""
     dim = len(into)

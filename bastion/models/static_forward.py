@@ -169,9 +169,7 @@ def _layer(layer: QuickLayer, hidden, cos, sin, buffer, rows, span: int, mask, f
     mixed = attend(turned[:, :queries].transpose(0, 1), buffer[0, :, :span], buffer[1, :, :span], mask, fused)
     hidden = hidden + layer.output(mixed.transpose(0, 1).reshape(n, -1))
     normed = layer.before_mlp(hidden)
-    # a layer made for a CPU keeps the two matmuls apart
-    both = getattr(layer, "gate_up", None)
-    gate, up = (layer.gate(normed), layer.up(normed)) if both is None else both(normed).chunk(2, dim=-1)
+    gate, up = layer.gate_up(normed).chunk(2, dim=-1)
     return hidden + layer.down(F.silu(gate) * up)
 
 
