@@ -17,6 +17,7 @@ import torch
 from bastion.models.cache import KVCache
 from bastion.models.device import synchronise
 from bastion.models.target import Target
+from bench.ending import in_one_sentence
 from bench.measure import spread, time_in_turn
 from bench.tables import Table
 
@@ -89,4 +90,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_sentence():
+        main()

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig
 
+from bench.ending import in_one_sentence
 from bastion.drafters.dflash_drafter import read_depth_temperatures
 from bastion.drafters.eagle3_config import Eagle3Config, is_eagle3
 from bastion.drafters.eagle3_drafter import load_eagle3
@@ -84,4 +85,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_sentence():
+        main()

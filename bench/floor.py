@@ -22,6 +22,7 @@ from bastion import decode
 from bastion.models.device import free_memory, synchronise
 from bastion.models.pair import Pair
 from bastion.trees import DraftMarginals, FixedBudget, grow_best_first
+from bench.ending import in_one_sentence
 from bench.measure import last_level_cache_bytes, spread, turned
 from bench.tables import Table
 
@@ -150,4 +151,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_sentence():
+        main()

@@ -17,12 +17,15 @@ VERSION = 1
 class Results:
     """`about`: what must be the same for a file to be continued (settings); `facts`: what is worth knowing besides.
 
-    file None keeps everything in memory. Raises UserError for a file of other settings, or that is damaged.
+    file None keeps everything in memory. Raises UserError for a file of other settings, one that is damaged, and a
+    folder that cannot be written in.
     """
 
     def __init__(self, file: Path | None, about: dict[str, Any], facts: dict[str, Any]) -> None:
         self.file = file
         self.content: dict[str, Any] = {"version": VERSION, "about": about, "facts": facts, "units": {}, "tables": {}}
+        if file is not None and not os.access(file.absolute().parent, os.W_OK):
+            raise UserError(f"{file} cannot be written: name a file in a folder that is there and yours.")
         if file is not None and file.exists():
             self._go_on(file, about)
 

@@ -68,12 +68,14 @@ STAGES: dict[str, Stage] = {"decoding": _decoding, "trees": _trees, "commit": _c
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     begun = perf_counter()
     asked = _options(argv)
-    stages = asked.only.split(",") if asked.only else list(STAGES)
+    stages = list(STAGES) if asked.only is None else asked.only.split(",")
     for stage in stages:
         if stage not in STAGES:
             raise UserError(f"There is no stage {stage!r}; choose of {', '.join(STAGES)}.")
     if asked.markdown is not None and not asked.markdown.absolute().parent.is_dir():
         raise UserError(f"--markdown {asked.markdown}: there is no folder {asked.markdown.absolute().parent}.")
+    if "decoding" in stages:
+        end_to_end.read_prompts(asked.prompts, 1)  # said now, not behind the calibration
     about = {"benchmark": "run", "pair": asked.pair, "drafter": asked.drafter, "dtype": asked.dtype, "limit": asked.limit, "tokens": asked.tokens,
              "rounds": asked.rounds, "methods": asked.methods}
     results = Results(asked.json, about, {})

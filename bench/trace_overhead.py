@@ -14,6 +14,7 @@ import argparse
 from statistics import median
 from time import perf_counter
 
+from bench.ending import in_one_sentence
 from bastion import decode, load_pair
 from bastion.models.quiet import quieten_libraries
 
@@ -65,4 +66,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_sentence():
+        main()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bastion.trees import AdaptiveBudget, DraftMarginals, FixedBudget, grow_best_first
+from bench.ending import in_one_sentence
 from bench.measure import spread, time_in_turn
 from bench.tables import Table
 
@@ -78,4 +79,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_sentence():
+        main()

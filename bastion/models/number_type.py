@@ -65,7 +65,8 @@ def number_type(name: str, device: torch.device, config: Any) -> NumberType:
     asked = os.environ.get(AUTO) or name if name == "auto" else name
     if asked != "auto":
         if asked not in DTYPES:
-            raise UserError(f"There is no number type {asked!r}; use auto, {', '.join(DTYPES)}.")
+            source = f"{AUTO} in the environment: there" if asked != name else "There"
+            raise UserError(f"{source} is no number type {asked!r}; use auto, {', '.join(DTYPES)}.")
         return NumberType(DTYPES[asked], _asked_for(DTYPES[asked], device, config) + (f", set by {AUTO}" if asked != name else ""))
     if device.type != "cpu":
         return NumberType(torch.bfloat16, f"the usual one on a GPU; {CAN_DIFFER}")
