@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from functools import partial
@@ -72,6 +73,16 @@ class DFlashDrafter:
         mask_ids = torch.full((config.block_size - 1,), config.mask_token_id, device=target.device)
         with torch.inference_mode():
             self.mask_embeddings = self.embed(mask_ids)
+
+    def with_every_id(self) -> DFlashDrafter:
+        """The same drafter over the target's whole vocabulary, where it speaks the frequent ids alone."""
+        if not self.speaks_frequent_ids:
+            return self
+        whole = copy.copy(self)
+        own = self.dtype == self.target.dtype
+        whole.head = self.target.head if own else quicken(torch.nn.Sequential(self.target.head_in(self.dtype)))
+        whole.target_ids, whole.speaks_frequent_ids = None, False
+        return whole
 
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         """[..., hidden] in the drafter's number type, of int64 [...] ids of the target."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +93,8 @@ def examine(pair: Pair, prompts: Sequence[str] = PROMPTS, tokens: int = TOKENS, 
     contrasts = {} if contrasts is None else contrasts
     say, began = say or (lambda words, share: None), time.monotonic()
     check_judgeable(pair)
+    # over all ids, so that a test can see what becomes of a token that is not among the frequent ones
+    pair = replace(pair, drafter=pair.drafter.with_every_id())
     if answers is None:
         asked = encoded_prompts(pair, prompts)
         keep = layers_to_keep(pair.target, _layers_read(pair), sum(map(len, asked)) + tokens * len(asked))

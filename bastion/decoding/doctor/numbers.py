@@ -10,7 +10,6 @@ import torch
 from bastion.decoding.doctor.bench import Bench
 from bastion.decoding.doctor.drafting import Change, Variant
 from bastion.drafters.dflash_drafter import load_dflash
-from bastion.drafters.dflash_frequent import frequent_head
 from bastion.errors import UserError
 from bastion.models.pair import Pair, load_pair
 from bastion.models.target import Target
@@ -62,10 +61,6 @@ def beside(drafter: Any, target: Target) -> Any:
     moved.target = target
     if drafter.head is drafter.target.head:
         moved.head = target.head_in(drafter.dtype)
-    elif drafter.speaks_frequent_ids:
-        few = frequent_head(target, drafter.target_ids, drafter.dtype)
-        moved.head = torch.nn.Sequential(target.head_in(drafter.dtype) if few is None else few)
-        moved.target_ids = drafter.target_ids if few is not None else None
     elif drafter.embedding is None and drafter.target_ids is None:
         moved.head = torch.nn.Sequential(target.head_in(drafter.dtype))
     if drafter.embedding is None:
@@ -83,7 +78,7 @@ def drafter_type(bench: Bench) -> list[Variant]:
     folder, pair = bench.drafter_source, bench.pair
     if folder is None:
         raise UserError("It is not known which folder the drafter was loaded from; name it with --drafter.")
-    loaded = load_dflash(folder, pair.target, dtype=torch.float32)
+    loaded = load_dflash(folder, pair.target, dtype=torch.float32).with_every_id()
     if _shape(loaded) != _shape(pair.drafter):
         raise UserError(f"The drafter in {folder} is not shaped like the loaded one, so it cannot stand in for it.")
     mended = copy.copy(pair.drafter)

@@ -27,7 +27,7 @@ def vocabulary(pair: Pair) -> list[Variant]:
                      "the map from the drafter's vocabulary to the target's is off by one: convert the checkpoint's d2t again",
                      Change(ids=lambda ids, own, by=by: (ids + by) % size)) for by in (-1, 1)]
     target_ids = pair.drafter.target_ids
-    if target_ids is not None and not pair.drafter.speaks_frequent_ids:
+    if target_ids is not None:
         found += [
             Variant("vocabulary map as offsets", "d2t holds offsets: the target's id is the drafter's plus d2t of it",
                     Change(ids=lambda ids, own: (own + target_ids[own]) % size)),
