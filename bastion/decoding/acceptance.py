@@ -9,6 +9,7 @@ what makes this lossless for trees whose children are chosen and not sampled.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -38,8 +39,31 @@ def walk(tree: DraftTree, choose: Callable[[int], int]) -> tuple[np.ndarray, int
         path.append(int(below[0]))
 
 
+class Greedy(Protocol):
+    """The target's choices under temperature 0 at the nodes of a tree."""
+
+    def choose(self, node: int) -> int: ...
+
+    def gaps(self, nodes: np.ndarray) -> np.ndarray:
+        """float32: how far the best logit lies above the second, at nodes that were chosen at."""
+
+
+class EveryNode:
+    """Of every node, worked out on the device and brought over in one copy: int32 [2, n] of `top_k.choices`."""
+
+    def __init__(self, found: torch.Tensor):
+        ids, bits = found.cpu().numpy()
+        self.ids, self.leads = ids.tolist(), bits.view(np.float32)
+
+    def choose(self, node: int) -> int:
+        return self.ids[node]
+
+    def gaps(self, nodes: np.ndarray) -> np.ndarray:
+        return self.leads[nodes]
+
+
 class Visited:
-    """The target's choices at the nodes that a walk asks for, of logits [n, vocab] on a CPU, where most are never asked."""
+    """Of the nodes that a walk asks for, of logits [n, vocab] on a CPU, where most are never asked."""
 
     def __init__(self, logits: torch.Tensor):
         self.logits = logits
@@ -50,5 +74,4 @@ class Visited:
         return token
 
     def gaps(self, nodes: np.ndarray) -> np.ndarray:
-        """float32: how far the best logit lies above the second, at nodes that were asked."""
         return np.array([self.leads[node] for node in nodes.tolist()], dtype=np.float32)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bastion.decoding.acceptance import Visited, walk
+from bastion.decoding.acceptance import EveryNode, Greedy, Visited, walk
 from bastion.decoding.adaptive import MARGINALS
 from bastion.decoding.clock import StageClock
 from bastion.decoding.faithfulness import faithfulness
@@ -210,20 +210,13 @@ class _Decoding:
         clock.lap("build", at_rest=True)
         with target.watching(self.watched):
             output = target.verify(laid_out, self.cache)
-        best, gaps = self._choices(output)
-        clock.lap("verify", at_rest=best is not None)
-        visited = Visited(output.logits) if best is None and self.sampling.greedy else None
-        if best is None and visited is None:
-            accepted, bonus = self._accept(tree, drafted, output.logits)
-        else:
-            accepted, bonus = walk(tree, best.__getitem__ if visited is None else visited.choose)
+        greedy = self._greedy(output)
+        clock.lap("verify", at_rest=greedy is not None)
+        accepted, bonus = walk(tree, greedy.choose) if greedy is not None else self._accept(tree, drafted, output.logits)
         kept = self._commit(accepted, output)
         self.following = [*tree.token_ids[accepted[1:]].tolist(), bonus]
         emitted = self._emit(self.following)
-        if visited is not None:
-            gaps = visited.gaps(accepted)[: len(emitted)]
-        else:
-            gaps = (_top2_gaps(output.logits[kept]) if gaps is None else gaps[accepted])[: len(emitted)]
+        gaps = (_top2_gaps(output.logits[kept]) if greedy is None else greedy.gaps(accepted))[: len(emitted)]
         clock.lap("commit", at_rest=True)
         predicted = None if self.latency is None else float(self.latency.seconds(tree.nodes, context))
         record = StepRecord(
@@ -275,13 +268,13 @@ class _Decoding:
         rows = target_rows(logits, self.sampling)
         return self.rule.drawn(tree, proposals_of(tree, drafted, logits.shape[-1]), rows, self.draws)
 
-    def _choices(self, output: TargetOutput) -> tuple[list[int] | None, np.ndarray | None]:
-        """The target's choice at every node and its lead over the second, float32 [n], in one copy from the device; (None,
-        None) where nodes are asked one by one: when choices are drawn, and on a CPU, where most are never visited."""
-        if not self.sampling.greedy or output.logits.device.type == "cpu":
-            return None, None
-        ids, bits = (choices(output.logits) if output.choices is None else output.choices).cpu().numpy()
-        return ids.tolist(), bits.view(np.float32)
+    def _greedy(self, output: TargetOutput) -> Greedy | None:
+        """The target's choices at the nodes; None where they are drawn."""
+        if not self.sampling.greedy:
+            return None
+        if output.logits.device.type == "cpu":
+            return Visited(output.logits)
+        return EveryNode(choices(output.logits) if output.choices is None else output.choices)
 
     def _draft(self, root: int, context: int) -> DraftMarginals | BeamCandidates:
         """The drafter's marginals behind `root`, or what it searched for."""

@@ -28,6 +28,9 @@ from bastion.drafters.dflash_config import (  # noqa: F401 - the drafter's names
 )
 from bastion.models.attention import grouped_attention, trainable_attention
 
+EVERYTHING = (False, None)
+"""The rule of a layer whose block sees all: not causal, no window."""
+
 
 class RMSNorm(nn.Module):
     def __init__(self, size: int, eps: float):
@@ -174,13 +177,12 @@ class DFlashDraftModel(nn.Module):
 
     def _own_masks(self, n: int, positions: torch.Tensor, cache: DFlashCache | None) -> Sequence[torch.Tensor | None]:
         """Additive masks [1, 1, n, L] of the layers; None where all is visible. positions [c + n]: what is not cached."""
-        everything = (False, None)
-        if all(rule == everything for rule in self.attends):
+        if all(rule == EVERYTHING for rule in self.attends):
             return [None] * len(self.attends)
         cached = torch.arange(cache.length if cache is not None else 0, device=positions.device)
         keys = torch.cat((cached, positions))
         made = {rule: additive(visible(*rule, self.config.window_from_anchor, positions[-n:], keys)[None, None])
-                for rule in set(self.attends) if rule != everything}
+                for rule in set(self.attends) if rule != EVERYTHING}
         return [made.get(rule) for rule in self.attends]
 
 

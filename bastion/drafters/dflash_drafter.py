@@ -49,22 +49,22 @@ class DFlashDrafter:
         """The forward that sessions run in place of the model's own, where there is one; `DFlashSession` runs the model's."""
         self.dtype = model.norm.weight.dtype
         config = model.config
-        if extras.head is None and self.dtype == target.dtype:
-            self.head = target.head
-        else:
-            head = target.head_in(self.dtype) if extras.head is None else head_of(extras.head, target.device, self.dtype)
-            # in a box, so that the drafter's head and the model's layers are swapped alike
-            self.head = quicken(torch.nn.Sequential(head))
-        self.embedding = None if extras.embedding is None else extras.embedding.to(target.device, self.dtype)
-        self.target_ids: np.ndarray | None = None
-        """int64 [draft vocab]: the target's id of each drafted id, where the drafter's vocabulary is its own."""
-        if config.draft_vocab_size is not None:
-            self.target_ids = target_ids(extras, config.draft_vocab_size, target.vocab_size).numpy()
         few = None if frequent_ids is None or extras.head is not None or target.padded else frequent_head(target, frequent_ids, self.dtype)
-        if few is not None:
-            self.head, self.target_ids = quicken(torch.nn.Sequential(few)), frequent_ids
         self.speaks_frequent_ids = few is not None
         """Whether `target_ids` are the target's own ids, of which the rare ones are left out."""
+        if few is not None:
+            self.head = _boxed(few)
+        elif extras.head is not None:
+            self.head = _boxed(head_of(extras.head, target.device, self.dtype))
+        else:
+            self.head = _targets_head(target, self.dtype)
+        self.embedding = None if extras.embedding is None else extras.embedding.to(target.device, self.dtype)
+        self.target_ids: np.ndarray | None = None
+        """int64 [draft vocab]: the target's id of each drafted id, where not every id of the target is drafted."""
+        if self.speaks_frequent_ids:
+            self.target_ids = frequent_ids
+        elif config.draft_vocab_size is not None:
+            self.target_ids = target_ids(extras, config.draft_vocab_size, target.vocab_size).numpy()
         self.depth = config.depth
         self.stores: StorePool | None = None
         """Beside a target of fixed shapes: buffers that outlive the sessions which write them."""
@@ -79,8 +79,7 @@ class DFlashDrafter:
         if not self.speaks_frequent_ids:
             return self
         whole = copy.copy(self)
-        own = self.dtype == self.target.dtype
-        whole.head = self.target.head if own else quicken(torch.nn.Sequential(self.target.head_in(self.dtype)))
+        whole.head = _targets_head(self.target, self.dtype)
         whole.target_ids, whole.speaks_frequent_ids = None, False
         return whole
 
@@ -104,6 +103,16 @@ class DFlashDrafter:
 
     def start(self, capacity: int) -> DFlashSession | StaticDFlashSession:
         return static_session(self, capacity) or (DFlashSession if self.lean is None else LeanDFlashSession)(self, capacity)
+
+
+def _targets_head(target: Target, dtype: torch.dtype) -> torch.nn.Module:
+    """The target's own head where it is in the drafter's number type, else a copy that is."""
+    return target.head if dtype == target.dtype else _boxed(target.head_in(dtype))
+
+
+def _boxed(head: torch.nn.Module) -> torch.nn.Module:
+    """In a box, so that a drafter's own head and a model's layers are swapped alike."""
+    return quicken(torch.nn.Sequential(head))
 
 
 class DFlashSession:

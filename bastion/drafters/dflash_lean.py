@@ -12,11 +12,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from bastion.drafters.dflash import DFlashCache, DFlashDraftModel, DFlashLayer
+from bastion.drafters.dflash import EVERYTHING, DFlashCache, DFlashDraftModel, DFlashLayer
 from bastion.models.quick_layer import stacked
 from bastion.models.quick_modules import added, quicken, silu_of, times
 
-EVERYTHING = (False, None)
 TURNED_AT_ONCE = 1024
 CONTEXT_AT_ONCE = 24
 """New context rows that go through one matmul with the block; longer contexts (a prompt) are read ahead of it."""

@@ -6,6 +6,7 @@ import torch
 
 from bastion.errors import UserError
 
+
 def pick_device(name: str = "auto") -> torch.device:
     """`auto` takes a CUDA device, else Apple's MPS, else the CPU. UserError on a device not here."""
     if name == "auto":

@@ -49,6 +49,9 @@ class _Norm:
     share: np.floating
     eps: np.floating
 
+    def rows(self, x: torch.Tensor, out: np.ndarray) -> None:
+        norm_rows(as_array(x), self.weight, self.share, self.eps, out)
+
 
 @dataclass(frozen=True)
 class _Seen:
@@ -129,14 +132,19 @@ class LeanForward:
         last layer's output is the one behind the norm.
         """
         x = self.decoder.embed_tokens(token_ids)
-        layer_of = self._row_layer if len(x) <= SAME_ROWS else self._long_layer
-        shared = self._for_rows(positions, masks, cache) if len(x) <= SAME_ROWS else self._for_long(positions, masks)
+        few = len(x) <= SAME_ROWS
+        layer_of = self._row_layer if few else self._long_layer
+        shared = self._for_rows(positions, masks, cache) if few else self._for_long(positions, masks)
         seen = {-1: x}
         for index in range(len(self.layers)):
             x = layer_of(index, x, shared, cache)
             if index in watched:
                 seen[index] = x
-        x = self._normed(x, self._last_norm) if len(x) <= SAME_ROWS else self.decoder.norm(x)
+        if few:
+            self._last_norm.rows(x, shared.normed_array)  # the layers have no more use for it
+            x = shared.normed
+        else:
+            x = self.decoder.norm(x)
         seen[len(self.layers) - 1] = x
         return x, seen
 
@@ -144,7 +152,7 @@ class LeanForward:
 
     def _for_rows(self, positions, masks, cache: RowCache) -> _Rows:
         n, end = len(positions), cache.length + len(positions)
-        seen = {id(mask): seen_rows(mask, n, end) for mask in masks}
+        seen = {key: seen_rows(mask, n, end) for key, mask in {id(mask): mask for mask in masks}.items()}
         return self._rows(self.cos[positions].numpy(), self.sin[positions].numpy(), [seen[id(mask)] for mask in masks])
 
     def _rows(self, cos: np.ndarray, sin: np.ndarray, seen: list[_Seen]) -> _Rows:
@@ -155,18 +163,13 @@ class LeanForward:
     def _row_layer(self, index: int, x: torch.Tensor, rows: _Rows, cache: RowCache) -> torch.Tensor:
         layer, (before_attention, before_mlp), step = self.layers[index], self._norms[index], self.rows_at_once
         (query, key), (keys, values), seen = self._head_norms[index], cache.arrays[index], rows.seen[index]
-        norm_rows(as_array(x), before_attention.weight, before_attention.share, before_attention.eps, rows.normed_array)
+        before_attention.rows(x, rows.normed_array)
         qkv = _by_rows(layer.qkv, rows.normed, step=step)
         attend_rows(as_array(qkv), query.weight, key.weight, self._per_dim, query.eps, rows.cos, rows.sin, keys, values,
                     cache.length, seen.context, seen.rows, seen.counts, self._least, rows.mixed_array)
         x = _by_rows(lambda *some: added(layer.output, *some), rows.mixed, x, step=step)
-        norm_rows(as_array(x), before_mlp.weight, before_mlp.share, before_mlp.eps, rows.normed_array)
+        before_mlp.rows(x, rows.normed_array)
         return _by_rows(lambda *some: mlp_end(layer, *some), rows.normed, x, step=step)
-
-    def _normed(self, x: torch.Tensor, norm: _Norm) -> torch.Tensor:
-        out = torch.empty_like(x)
-        norm_rows(as_array(x), norm.weight, norm.share, norm.eps, as_array(out))
-        return out
 
     # a prompt
 
@@ -206,10 +209,11 @@ class LeanForward:
 def mlp_end(layer: QuickLayer, normed: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """What a layer does behind its second norm: normed, x [n, hidden] -> [n, hidden]."""
     both = layer.gate_up(normed)
-    if len(x) > SAME_ROWS:  # two threads are quicker there
+    n, width = both.shape
+    if n > SAME_ROWS:  # two threads are quicker there
         gate, up = both.chunk(2, dim=-1)
         return added(layer.down, F.silu(gate) * up, x)
-    gated = torch.empty(len(both), both.shape[1] // 2, dtype=both.dtype)
+    gated = torch.empty(n, width // 2, dtype=both.dtype)
     gate_rows(as_array(both), as_array(gated))
     return added(layer.down, gated, x)
 
@@ -232,7 +236,7 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
 
 def _by_rows(work, *rows: torch.Tensor, step: int) -> torch.Tensor:
     """`work` on at most `step` rows at a time."""
-    if len(rows[0]) <= step:
+    if rows[0].shape[0] <= step:
         return work(*rows)
     return torch.cat([work(*parts) for parts in zip(*(tensor.split(step) for tensor in rows), strict=True)])
 

@@ -38,10 +38,10 @@ class PackedLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.plain is not None and x.shape[-2] <= 2:
             return F.linear(x, self.plain, self.bias)
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
 
     def with_silu(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "swish", [], "")
+        return torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "swish", [], "")
 
     def with_other(self, x: torch.Tensor, other: torch.Tensor, what: str) -> torch.Tensor:
         """The output `add`ed to or `mul`tiplied by `other`, before it is rounded."""

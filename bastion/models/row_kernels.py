@@ -65,43 +65,48 @@ def _normed_head(x, first, weight, share, eps, into):
 
 
 @_in_order
-def _scores(queries, keys, first, end, scores):
-    """scores [m, first:end] = queries [m, d] times keys [blocks, d, BLOCK], each summed over d in order; m is even.
+def _combine_two(p, q, rows, width, left, right):
+    """left [w] = sum over i of p[i] * rows[i * width :][:w], and right with q, each added up in the order of i.
 
-    `first` begins a block, `end` is a multiple of LANES. A block of keys stays in a near cache for all queries, and two
-    queries share what is loaded. Places are unsigned, which spares the question whether they count from the end, and
+    Two sums share what is loaded. Places are unsigned, which spares the question whether they count from the end, and
     with it keeps the loops in vectors.
     """
+    left[:] = 0
+    right[:] = 0
+    step, length = np.uintp(width), np.uintp(len(left))
+    whole = len(p) - len(p) % 4
+    for i in range(0, whole, 4):
+        p0, p1, p2, p3 = p[i], p[i + 1], p[i + 2], p[i + 3]
+        q0, q1, q2, q3 = q[i], q[i + 1], q[i + 2], q[i + 3]
+        at0 = np.uintp(i) * step
+        at1 = at0 + step
+        at2 = at1 + step
+        at3 = at2 + step
+        for j in range(length):
+            r0, r1, r2, r3 = rows[at0 + j], rows[at1 + j], rows[at2 + j], rows[at3 + j]
+            a, b = left[j] + p0 * r0, right[j] + q0 * r0
+            a, b = a + p1 * r1, b + q1 * r1
+            a, b = a + p2 * r2, b + q2 * r2
+            left[j], right[j] = a + p3 * r3, b + q3 * r3
+    for i in range(whole, len(p)):
+        at0 = np.uintp(i) * step
+        for j in range(length):
+            left[j] = left[j] + p[i] * rows[at0 + j]
+            right[j] = right[j] + q[i] * rows[at0 + j]
+
+
+@_in_order
+def _scores(queries, keys, first, end, scores):
+    """scores [m, first:end] = queries [m, d] times keys [blocks, d, BLOCK], summed over d in order; m is even.
+
+    `first` begins a block, `end` is a multiple of LANES. A block of keys stays in a near cache for all queries.
+    """
     count, dim = queries.shape
-    row = np.uintp(BLOCK)
-    whole = dim - dim % 4
     for start in range(first, end, BLOCK):
         stop = min(start + BLOCK, end)
-        width = np.uintp(stop - start)
-        flat = keys[start // BLOCK].reshape(dim * BLOCK)
+        block = keys[start // BLOCK].reshape(dim * BLOCK)
         for m in range(0, count, 2):
-            p, q = queries[m], queries[m + 1]
-            left, right = scores[m][start:stop], scores[m + 1][start:stop]
-            left[:] = 0
-            right[:] = 0
-            for d in range(0, whole, 4):
-                p0, p1, p2, p3 = p[d], p[d + 1], p[d + 2], p[d + 3]
-                q0, q1, q2, q3 = q[d], q[d + 1], q[d + 2], q[d + 3]
-                at0 = np.uintp(d) * row
-                at1 = at0 + row
-                at2 = at1 + row
-                at3 = at2 + row
-                for i in range(width):
-                    k0, k1, k2, k3 = flat[at0 + i], flat[at1 + i], flat[at2 + i], flat[at3 + i]
-                    a, b = left[i] + p0 * k0, right[i] + q0 * k0
-                    a, b = a + p1 * k1, b + q1 * k1
-                    a, b = a + p2 * k2, b + q2 * k2
-                    left[i], right[i] = a + p3 * k3, b + q3 * k3
-            for d in range(whole, dim):
-                at0 = np.uintp(d) * row
-                for i in range(width):
-                    left[i] = left[i] + p[d] * flat[at0 + i]
-                    right[i] = right[i] + q[d] * flat[at0 + i]
+            _combine_two(queries[m], queries[m + 1], block, BLOCK, scores[m][start:stop], scores[m + 1][start:stop])
 
 
 @_compiled
@@ -121,31 +126,10 @@ def _softmax(scores, count, least):
 @_in_order
 def _mix_context(weights, context, values, mixed):
     """mixed [m, d] = weights [m, :context] times values [:context, d], summed in order; m is even."""
-    count, dim = mixed.shape[0], np.uintp(mixed.shape[1])
-    flat = values.reshape(values.size)
-    whole = context - context % 4
-    mixed[:] = 0
+    count, dim = mixed.shape
+    rows = values.reshape(values.size)
     for m in range(0, count, 2):
-        p, q = weights[m], weights[m + 1]
-        left, right = mixed[m], mixed[m + 1]
-        for j in range(0, whole, 4):
-            p0, p1, p2, p3 = p[j], p[j + 1], p[j + 2], p[j + 3]
-            q0, q1, q2, q3 = q[j], q[j + 1], q[j + 2], q[j + 3]
-            at0 = np.uintp(j) * dim
-            at1 = at0 + dim
-            at2 = at1 + dim
-            at3 = at2 + dim
-            for d in range(dim):
-                v0, v1, v2, v3 = flat[at0 + d], flat[at1 + d], flat[at2 + d], flat[at3 + d]
-                a, b = left[d] + p0 * v0, right[d] + q0 * v0
-                a, b = a + p1 * v1, b + q1 * v1
-                a, b = a + p2 * v2, b + q2 * v2
-                left[d], right[d] = a + p3 * v3, b + q3 * v3
-        for j in range(whole, context):
-            at0 = np.uintp(j) * dim
-            for d in range(dim):
-                left[d] = left[d] + p[j] * flat[at0 + d]
-                right[d] = right[d] + q[j] * flat[at0 + d]
+        _combine_two(weights[m][:context], weights[m + 1][:context], rows, dim, mixed[m], mixed[m + 1])
 
 
 @_in_order
