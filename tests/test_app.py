@@ -149,14 +149,19 @@ def test_bounds_of_an_adaptive_tree_reach_the_request(jobs):
 def test_a_run_that_a_cpu_decodes_is_looked_at_less_often(jobs, engine):
     from pages.parts.live import POLL_SECONDS, POLL_SECONDS_BESIDE, poll_seconds
 
+    engine.hold("read 0")
     engine.hold("bastion 1")
-    on_cpu = jobs.submit(DecodeRequest("a", max_new_tokens=4))
+    on_cpu = jobs.submit(DecodeRequest("a", max_new_tokens=9))
     beside = jobs.submit(DecodeRequest("b", max_new_tokens=4, pair=PairChoice(device="cuda:0")))
     waiting = jobs.submit(DecodeRequest("c", max_new_tokens=4))
+    engine.reached("read 0")
+    assert not show(on_cpu, jobs).steps and poll_seconds(show(on_cpu, jobs)) == POLL_SECONDS   # somebody waits for the first
+    engine.release("read 0")
     engine.reached("bastion 1")
-    assert poll_seconds(show(on_cpu, jobs)) == POLL_SECONDS_BESIDE
+    running = show(on_cpu, jobs)
+    assert running.steps and poll_seconds(running) == POLL_SECONDS_BESIDE
     assert poll_seconds(show(waiting, jobs)) == POLL_SECONDS
-    assert poll_seconds(replace(show(beside, jobs), info={"device": "a GPU"}, live=True)) == POLL_SECONDS
+    assert poll_seconds(replace(show(beside, jobs), steps=running.steps, live=True)) == POLL_SECONDS
     engine.release("bastion 1")
     finished(jobs, on_cpu)
     assert poll_seconds(show(on_cpu, jobs)) is None

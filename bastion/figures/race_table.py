@@ -34,8 +34,9 @@ STYLE = """<style>
 .race-table [data-field=same] { text-align: left }
 .race-table th:last-child, .race-table td:last-child { padding-right: 0 }
 .race-table .left-out { display: none; margin: 6px 0 0; font-size: 12.5px; opacity: 0.7 }
-@container (max-width: 880px) { .race-table .left-out { display: block } .race-table [data-field=build], .race-table [data-field=commit] { display: none } }
+@container (max-width: 880px) { .race-table thead th { white-space: normal } .race-table .left-out { display: block } .race-table [data-field=build], .race-table [data-field=commit] { display: none } }
 @container (max-width: 700px) { .race-table [data-field=draft], .race-table [data-field=nodes] { display: none } }
+@container (max-width: 620px) { .race-table th, .race-table td { padding-right: 8px } .race-table [data-field=prefill] { display: none } }
 .race-table small { display: block; font-size: 11.5px; opacity: 0.62; font-weight: 400 }
 .race-table i { display: inline-block; width: 9px; height: 9px; border-radius: 50%; margin-right: 7px }
 </style>"""
@@ -43,7 +44,7 @@ STYLE = """<style>
 
 def race_html(rows: Sequence[Row], greedy: bool, dark: bool = False) -> str:
     """One row a lane. `greedy`: texts must agree, so a column says whether they do. In a narrow container the
-    stages but verify and prefill are left out (they are in the CSV); what is still too wide scrolls."""
+    stages are left out one after the other, verify last (they are in the CSV); what is still too wide scrolls."""
     heads = "".join(f'<th data-field="{name}" title="{escape(help_)}">{escape(words)}</th>' for name, words, help_ in _columns(greedy))
     body = "".join(_row(row, greedy, dark) for row in rows)
     return (f'{STYLE}<div class="race-table" data-testid="race-table"><table><thead><tr><th title="What decodes.">method</th>{heads}</tr></thead>'

@@ -14,14 +14,15 @@ from pages.parts.text import plain
 
 POLL_SECONDS = 0.25
 POLL_SECONDS_BESIDE = 1.0
-"""While a CPU decodes, which the browser that draws may well share: at four drawings a second it loses a tenth and more of its speed."""
+"""Once a CPU's first step is on show: the browser that draws may well share the CPU, and at four drawings a second the
+decode loses a tenth and more of its speed."""
 STATUS_HEIGHT = 48
 
 _component = st.components.v2.component(NAME, html=HTML, css=CSS, js=JS)
 
 
 def live_area(run_id: str, first: Shown) -> None:
-    """Draw the run and, while it is live, look again every quarter of a second; less often while a CPU decodes it."""
+    """Draw the run and, while it is live, look again every quarter of a second; less often once a CPU's first step is on show."""
     linked = st.query_params.get("step", "")
     select = int(linked) if linked.isdecimal() and len(linked) < 9 else None
 
@@ -45,12 +46,11 @@ def poll_seconds(shown: Shown) -> float | None:
     """Seconds between two looks at a run; None when nothing more can come."""
     if not shown.live:
         return None
-    decoding = bool(shown.info.get("device"))   # known once the pair is loaded
-    return POLL_SECONDS_BESIDE if decoding and manager().device(shown.id) == "cpu" else POLL_SECONDS
+    return POLL_SECONDS_BESIDE if shown.steps and manager().device(shown.id) == "cpu" else POLL_SECONDS
 
 
 def _stage(shown: Shown) -> tuple[bool, bool, bool]:
-    return shown.live, shown.final, bool(shown.info.get("device"))
+    return shown.live, shown.final, bool(shown.steps)
 
 
 def _status(shown: Shown) -> None:
