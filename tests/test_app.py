@@ -152,7 +152,7 @@ def test_a_run_that_a_cpu_decodes_is_looked_at_less_often(jobs, engine):
     engine.hold("read 0")
     engine.hold("bastion 1")
     on_cpu = jobs.submit(DecodeRequest("a", max_new_tokens=9))
-    beside = jobs.submit(DecodeRequest("b", max_new_tokens=4, pair=PairChoice(device="cuda:0")))
+    beside = jobs.submit(DecodeRequest("b", method="ddtree:24", max_new_tokens=4, pair=PairChoice(device="cuda:0")))
     waiting = jobs.submit(DecodeRequest("c", max_new_tokens=4))
     engine.reached("read 0")
     assert not show(on_cpu, jobs).steps and poll_seconds(show(on_cpu, jobs)) == POLL_SECONDS   # somebody waits for the first
