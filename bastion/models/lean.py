@@ -9,8 +9,8 @@ It is made so that row i of a pass over n tokens has the bits that a pass over t
 have, which makes a verified tree and plain decoding the same text also where bfloat16 rounds two
 tokens to the same score. The loops reckon each row by itself, over the tokens that it sees and no others,
 in their order. A packed matmul of at most ROWS_AT_ONCE rows adds up each row in one order, whatever the
-others are; that is how oneDNN happens to work, and `bastion.models.sameness` tests on the machine at hand
-whether it does.
+others are; `RowLinear` is made so, oneDNN happens to work so, and `bastion.models.sameness` tests on the machine at
+hand whether it does.
 """
 
 from __future__ import annotations

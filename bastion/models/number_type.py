@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +15,7 @@ from torch import nn
 from bastion.errors import UserError
 from bastion.models.lean import DECODERS
 from bastion.models.presets import PRESETS
-from bastion.models.quick_modules import PackedLinear, packing_works
+from bastion.models.quick_modules import linear_kind, quickest, trial_linears
 from bastion.models.sameness import keeps_bits
 from bastion.models.trials import answer, tried
 
@@ -31,10 +30,6 @@ DTYPES = {
 AUTO = "BASTION_DTYPE"
 """Environment variable: the number type that `auto` stands for, in place of what is found here."""
 CAN_DIFFER = "its ids can differ from plain decoding's where the target's two best tokens tie"
-WIDTHS, LAYERS = (576, 1536), 4
-"""Weights that together are larger than a core's own cache, so that reading them is what takes the time, as it is in a target."""
-ROWS, ROUNDS = (1, 8), 4
-"""Plain decoding, and a small tree; each layer's best time of so many counts."""
 FASTER, SAME_BITS = "bfloat16-is-faster", "keeps-bits"
 WITHOUT_A_CONFIG: dict[str, Any] = {}
 
@@ -143,34 +138,13 @@ def cpu_prefers_bfloat16() -> bool:
     return tried(FASTER, WITHOUT_A_CONFIG, _bfloat16_is_faster)
 
 
-@torch.inference_mode()
 def _bfloat16_is_faster() -> bool:
-    """On one thread: with more, a neighbour that takes a core away for a moment shows in every time and hides the difference."""
-    layers = {dtype: _linears(dtype) for dtype in (torch.float32, torch.bfloat16)}
-    best: dict[tuple[torch.dtype, int, int], float] = {}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for _ in range(ROUNDS):
-            for rows in ROWS:
-                for dtype, linears in layers.items():
-                    inputs = torch.ones(rows, WIDTHS[0], dtype=dtype)
-                    for place, linear in enumerate(linears):
-                        begun = time.perf_counter()
-                        linear(inputs)
-                        took = time.perf_counter() - begun
-                        best[dtype, rows, place] = min(best.get((dtype, rows, place), took), took)
-    finally:
-        torch.set_num_threads(threads)
-    half, whole = (sum(took for (of, _, _), took in best.items() if of == dtype) for dtype in (torch.bfloat16, torch.float32))
-    return half < whole
+    took = quickest({dtype: _linears(dtype) for dtype in (torch.float32, torch.bfloat16)})
+    return took[torch.bfloat16] < took[torch.float32]
 
 
 def _linears(dtype: torch.dtype) -> list[nn.Module]:
     """As a loaded target has them."""
-    made = []
-    for _ in range(LAYERS):
-        linear = nn.Linear(*WIDTHS, bias=False, device="meta")
-        linear.weight = nn.Parameter(torch.ones(*WIDTHS[::-1], dtype=dtype), requires_grad=False)
-        made.append(linear)
-    return [PackedLinear(linear) for linear in made] if packing_works(dtype) else made
+    made = trial_linears(dtype)
+    kind = linear_kind(dtype)
+    return [kind(linear) for linear in made] if kind else made

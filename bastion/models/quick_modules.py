@@ -3,23 +3,36 @@
 On a CPU most of a forward is its linear layers, and most of their cost at a few tokens is reading
 the weights. oneDNN reads weights that were reordered once, ahead of time, a third faster, and then
 eight tokens cost hardly more than one, which is what makes verifying a tree pay. The operators are
-private to torch, so they are tried first and left alone when they are missing or wrong.
+private to torch, so they are tried first and left alone when they are missing or wrong. In bfloat16, processors
+that do not multiply it themselves have a layer of our own beside them (`RowLinear`); the quicker one is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from bastion.models.quick_layer import QuickLayer, is_quick
+from bastion.models.row_linear import RowLinear
+from bastion.models.trials import tried
+
+log = logging.getLogger(__name__)
 
 NORMS = {"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"}
 """Library norms that are x / rms(x) * weight, as `torch.nn.functional.rms_norm`."""
 
 BOTH_KEPT_BYTES = 2 << 30
+WIDTHS, LAYERS = (576, 1536), 4
+"""Of trials: weights that together are larger than a core's own cache, so that reading them is what takes the time, as in a target."""
+ROWS, ROUNDS = (1, 8), 4
+"""Of trials: plain decoding, and a small tree; each layer's best time of so many counts."""
 
 
 class PackedLinear(nn.Module):
@@ -48,19 +61,22 @@ class PackedLinear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise.binary(x, other, self.packed, self.bias, what)
 
 
+FUSED = (PackedLinear, RowLinear)
+
+
 def silu_of(linear: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """silu(linear(x)); like its two neighbours one operator where the weights are packed."""
-    return linear.with_silu(x) if isinstance(linear, PackedLinear) else F.silu(linear(x))
+    return linear.with_silu(x) if isinstance(linear, FUSED) else F.silu(linear(x))
 
 
 def times(linear: nn.Module, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """linear(x) * other"""
-    return linear.with_other(x, other, "mul") if isinstance(linear, PackedLinear) else linear(x) * other
+    return linear.with_other(x, other, "mul") if isinstance(linear, FUSED) else linear(x) * other
 
 
 def added(linear: nn.Module, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """linear(x) + other"""
-    return linear.with_other(x, other, "add") if isinstance(linear, PackedLinear) else linear(x) + other
+    return linear.with_other(x, other, "add") if isinstance(linear, FUSED) else linear(x) + other
 
 
 class FusedRMSNorm(nn.Module):
@@ -84,9 +100,70 @@ def quicken(model: nn.Module) -> nn.Module:
     with torch.no_grad():
         _swap(model, is_quick, QuickLayer)
         _swap(model, lambda module: type(module).__name__ in NORMS, FusedRMSNorm)
-        if first.device.type == "cpu" and packing_works(first.dtype) and _room_to_pack(model, first.dtype):
-            _swap(model, lambda module: type(module) is nn.Linear, PackedLinear)
+        if first.device.type == "cpu" and _room_to_pack(model, first.dtype) and (kind := linear_kind(first.dtype)):
+            _swap(model, lambda module: type(module) is nn.Linear, kind)
     return model
+
+
+def linear_kind(dtype: torch.dtype) -> type[PackedLinear] | type[RowLinear] | None:
+    """What linear layers of this number type become on this CPU; None: they stay as they are."""
+    if dtype == torch.bfloat16 and not _multiplies_bfloat16() and _rows_are_quicker():
+        return RowLinear
+    return PackedLinear if packing_works(dtype) else None
+
+
+def _multiplies_bfloat16() -> bool:
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+@cache
+def _rows_are_quicker() -> bool:
+    """Whether `RowLinear` is quicker in bfloat16 than what torch has on this CPU, tried once."""
+    def ask() -> bool:
+        linears = trial_linears(torch.bfloat16)
+        theirs = [PackedLinear(linear) for linear in linears] if packing_works(torch.bfloat16) else linears
+        try:
+            took = quickest({"theirs": theirs, "ours": [RowLinear(linear) for linear in linears]}, torch.bfloat16)
+        except (ValueError, RuntimeError) as error:   # NUMBA_THREADING_LAYER may name one that is not installed
+            log.warning("Our own bfloat16 layers cannot run here, so they are not used: %s", error)
+            return False
+        return took["ours"] < took["theirs"]
+
+    return tried("rows-are-quicker", {}, ask)
+
+
+def trial_linears(dtype: torch.dtype) -> list[nn.Linear]:
+    """Layers that nothing but time is asked of."""
+    made = []
+    for _ in range(LAYERS):
+        linear = nn.Linear(*WIDTHS, bias=False, device="meta")
+        linear.weight = nn.Parameter(torch.ones(*WIDTHS[::-1], dtype=dtype), requires_grad=False)
+        made.append(linear)
+    return made
+
+
+@torch.inference_mode()
+def quickest(kinds: Mapping[Any, Sequence[nn.Module]], dtype: torch.dtype | None = None) -> dict[Any, float]:
+    """Seconds of each kind's layers at ROWS, in turn; a key is the kind, and its inputs' number type where `dtype` is None.
+
+    On one thread: with more, a neighbour that takes a core away for a moment shows in every time and hides the difference.
+    """
+    best: dict[tuple[Any, int, int], float] = {}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(ROUNDS):
+            for rows in ROWS:
+                for kind, linears in kinds.items():
+                    inputs = torch.ones(rows, WIDTHS[0], dtype=dtype or kind)
+                    for place, linear in enumerate(linears):
+                        begun = time.perf_counter()
+                        linear(inputs)
+                        took = time.perf_counter() - begun
+                        best[kind, rows, place] = min(best.get((kind, rows, place), took), took)
+    finally:
+        torch.set_num_threads(threads)
+    return {kind: sum(took for (of, _, _), took in best.items() if of == kind) for kind in kinds}
 
 
 def _room_to_pack(model: nn.Module, dtype: torch.dtype) -> bool:
