@@ -94,6 +94,10 @@ def test_the_kind_is_what_the_processor_and_the_trial_say(monkeypatch):
     monkeypatch.setattr(quick_modules, "_multiplies_bfloat16", lambda: said["native"])
     monkeypatch.setattr(quick_modules, "_rows_are_quicker", lambda: said["quicker"])
     monkeypatch.setattr(quick_modules, "packing_works", lambda dtype: said["packs"])
+    said["native"] = False
+    assert linear_kind(torch.bfloat16) is PackedLinear   # nobody asked
+    monkeypatch.setenv(quick_modules.OWN_LINEARS, "1")
+    said["native"] = True
     assert linear_kind(torch.bfloat16) is PackedLinear
     said["native"] = False
     assert linear_kind(torch.bfloat16) is RowLinear and linear_kind(torch.float32) is PackedLinear

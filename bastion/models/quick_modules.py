@@ -4,12 +4,13 @@ On a CPU most of a forward is its linear layers, and most of their cost at a few
 the weights. oneDNN reads weights that were reordered once, ahead of time, a third faster, and then
 eight tokens cost hardly more than one, which is what makes verifying a tree pay. The operators are
 private to torch, so they are tried first and left alone when they are missing or wrong. In bfloat16, processors
-that do not multiply it themselves have a layer of our own beside them (`RowLinear`); the quicker one is taken.
+that do not multiply it themselves have a layer of our own beside them on request (`RowLinear`); the quicker one is taken.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -28,6 +29,9 @@ log = logging.getLogger(__name__)
 NORMS = {"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"}
 """Library norms that are x / rms(x) * weight, as `torch.nn.functional.rms_norm`."""
 
+OWN_LINEARS = "BASTION_OWN_LINEARS"
+"""Environment variable: with 1 there, `RowLinear` is tried. Not yet by itself: not all that rests on float32 being what
+such processors decode in has been gone through."""
 BOTH_KEPT_BYTES = 2 << 30
 WIDTHS, LAYERS = (576, 1536), 4
 """Of trials: weights that together are larger than a core's own cache, so that reading them is what takes the time, as in a target."""
@@ -107,7 +111,7 @@ def quicken(model: nn.Module) -> nn.Module:
 
 def linear_kind(dtype: torch.dtype) -> type[PackedLinear] | type[RowLinear] | None:
     """What linear layers of this number type become on this CPU; None: they stay as they are."""
-    if dtype == torch.bfloat16 and not _multiplies_bfloat16() and _rows_are_quicker():
+    if dtype == torch.bfloat16 and os.environ.get(OWN_LINEARS) == "1" and not _multiplies_bfloat16() and _rows_are_quicker():
         return RowLinear
     return PackedLinear if packing_works(dtype) else None
 
