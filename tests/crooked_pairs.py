@@ -14,7 +14,7 @@ import torch
 from bastion.drafters.dflash_drafter import DFlashDrafter, DFlashSession, load_dflash
 from bastion.models.pair import Pair, load_pair
 from bastion.models.presets import PRESETS
-from bastion.models.quick_modules import PackedLinear
+from bastion.models.packed_linear import PackedLinear
 from bastion.models.tokenizer import Tokenizer
 from bastion.models.top_k import top_k_log_probs
 

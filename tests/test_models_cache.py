@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from bastion.decoding.loop import _Decoding
 from bastion.models.attention import register
+from bastion.models.linear_kinds import linear_kind
+from bastion.models.packed_linear import packing_works
 from bastion.models.quick_layer import QuickLayer
-from bastion.models.quick_modules import FusedRMSNorm, linear_kind, packing_works, quicken
+from bastion.models.quick_modules import FusedRMSNorm, quicken
 from bastion.models.target import Target, causal_mask
 from bastion.trees import DraftMarginals, FixedBudget, grow_best_first
 from tests.tiny_pair import tiny_pair

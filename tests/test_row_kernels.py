@@ -10,9 +10,9 @@ import torch
 from numba import njit
 
 from bastion.models.cache import RowCache, keys_in_a_row
-from bastion.models.lean import as_array, seen_rows
+from bastion.models.lean import seen_rows
 from bastion.models.row_kernels import BLOCK, attend_rows, gate_rows, norm_rows
-from bastion.models.row_numbers import exponential, stored, widened
+from bastion.models.row_numbers import as_array, exponential, stored, widened
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
 ROUNDING = {torch.float32: 3e-6, torch.bfloat16: 2**-8, torch.float64: 1e-13}

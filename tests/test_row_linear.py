@@ -7,8 +7,10 @@ import torch
 from torch.nn import functional as F
 from transformers import LlamaConfig
 
-from bastion.models import quick_modules, sameness
-from bastion.models.quick_modules import PackedLinear, added, linear_kind, quicken, silu_of, times
+from bastion.models import linear_kinds, quick_modules, sameness
+from bastion.models.linear_kinds import added, linear_kind, silu_of, times, trial_linears, trial_seconds
+from bastion.models.packed_linear import PackedLinear, packing_works
+from bastion.models.quick_modules import quicken
 from bastion.models.row_linear import RowLinear
 
 SHAPES = [(64, 32, False), (96, 200, True), (40, 64, True), (576, 129, False)]   # inputs, outputs, bias
@@ -41,7 +43,7 @@ def test_its_output_is_the_exact_one_rounded_once(shape):
         rounded_once(silu_of(rows, x), F.silu(wanted))
         rounded_once(times(rows, x, other), wanted * other)
         rounded_once(added(rows, x, other), wanted + other)
-    assert torch.equal(rows.plain, plain.weight)
+    assert torch.equal(rows.weights(), plain.weight)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -91,37 +93,77 @@ def test_a_target_made_of_them_keeps_bits(monkeypatch):
 
 def test_the_kind_is_what_the_processor_and_the_trial_say(monkeypatch):
     said = {"native": True, "quicker": True, "packs": True}
-    monkeypatch.setattr(quick_modules, "_multiplies_bfloat16", lambda: said["native"])
-    monkeypatch.setattr(quick_modules, "_rows_are_quicker", lambda: said["quicker"])
-    monkeypatch.setattr(quick_modules, "packing_works", lambda dtype: said["packs"])
-    said["native"] = False
-    assert linear_kind(torch.bfloat16) is PackedLinear   # nobody asked
-    monkeypatch.setenv(quick_modules.OWN_LINEARS, "1")
-    said["native"] = True
+    monkeypatch.setattr(linear_kinds, "_multiplies_bfloat16", lambda: said["native"])
+    monkeypatch.setattr(linear_kinds, "_rows_are_quicker", lambda: said["quicker"])
+    monkeypatch.setattr(linear_kinds, "packing_works", lambda dtype: said["packs"])
     assert linear_kind(torch.bfloat16) is PackedLinear
     said["native"] = False
     assert linear_kind(torch.bfloat16) is RowLinear and linear_kind(torch.float32) is PackedLinear
     said["packs"] = False   # as on processors with AVX2 alone
     assert linear_kind(torch.bfloat16) is RowLinear and linear_kind(torch.float32) is None
-    model = quicken(torch.nn.Sequential(torch.nn.Linear(64, 32)).bfloat16().requires_grad_(False))
-    assert type(model[0]) is RowLinear
     said["quicker"] = False
     assert linear_kind(torch.bfloat16) is None
 
 
+@torch.inference_mode()
+def test_layers_of_one_model_are_swapped_each_by_its_own_number_type(monkeypatch):
+    """A small model in bfloat16 behind an embedding that a float32 target lends it."""
+    kinds = {torch.float32: PackedLinear if packing_works(torch.float32) else None, torch.bfloat16: RowLinear, torch.float64: None}
+    monkeypatch.setattr(quick_modules, "linear_kind", kinds.__getitem__)
+    plain = torch.nn.ModuleList(torch.nn.Linear(64, 32).to(dtype).requires_grad_(False) for dtype in kinds)
+    inputs = [torch.randn(3, 64, dtype=dtype) for dtype in kinds]
+    wanted = [layer(x) for layer, x in zip(plain, inputs, strict=True)]
+    model = quicken(torch.nn.ModuleList([torch.nn.Embedding(4, 64), *plain]))
+    for layer, kind, x, expected in zip(model[1:], kinds.values(), inputs, wanted, strict=True):
+        assert type(layer) is (kind or torch.nn.Linear)
+        torch.testing.assert_close(layer(x), expected, rtol=2e-2, atol=2e-2)
+
+
+def test_large_models_keep_float32_as_it_is(monkeypatch):
+    monkeypatch.setattr(quick_modules, "linear_kind", lambda dtype: RowLinear if dtype == torch.bfloat16 else PackedLinear)
+    monkeypatch.setattr(quick_modules, "BOTH_KEPT_BYTES", 64 * 32 * 4 - 1)
+    model = quicken(torch.nn.ModuleList(torch.nn.Linear(64, 32).to(dtype).requires_grad_(False) for dtype in (torch.float32, torch.bfloat16)))
+    assert [type(layer) for layer in model] == [torch.nn.Linear, RowLinear]
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in (torch.float32, torch.bfloat16) if packing_works(dtype)])
+@torch.inference_mode()
+def test_packed_weights_can_be_had_back(dtype):
+    plain = torch.nn.Linear(96, 200).to(dtype)
+    packed = PackedLinear(plain)
+    assert torch.equal(packed.weights(), plain.weight)
+    packed.plain = None   # as bfloat16 has it
+    torch.testing.assert_close(packed.weights(), plain.weight, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("ours, theirs", [(1.0, 2.0), (2.0, 1.0)])
-def test_the_trial_is_made_once(monkeypatch, tmp_path, ours, theirs):
+@pytest.mark.parametrize("packs", [True, False])
+def test_the_trial_is_made_once(monkeypatch, tmp_path, ours, theirs, packs):
     monkeypatch.setenv("BASTION_HOME", str(tmp_path))
-    monkeypatch.setattr(quick_modules, "LAYERS", 1)
+    monkeypatch.setattr(linear_kinds, "packing_works", lambda dtype: packs)
+    monkeypatch.setattr(linear_kinds, "trial_linears", lambda dtype, kind: [kind])
     asked = []
-    monkeypatch.setattr(quick_modules, "quickest", lambda kinds, dtype: asked.append(dtype) or {"ours": ours, "theirs": theirs})
+    monkeypatch.setattr(linear_kinds, "trial_seconds", lambda all_: asked.append(all_) or {kind: ours if kind is RowLinear else theirs for kind in all_})
     for _ in range(2):
-        quick_modules._rows_are_quicker.cache_clear()
-        assert quick_modules._rows_are_quicker() == (ours < theirs)
-    quick_modules._rows_are_quicker.cache_clear()
-    assert asked == [torch.bfloat16]
+        linear_kinds._rows_are_quicker.cache_clear()
+        assert linear_kinds._rows_are_quicker() == (ours < theirs)
+    linear_kinds._rows_are_quicker.cache_clear()
+    other = PackedLinear if packs else None
+    assert asked == [{other: (torch.bfloat16, [other]), RowLinear: (torch.bfloat16, [RowLinear])}]
+
+
+def test_where_our_layers_cannot_run_they_are_not_taken(monkeypatch, tmp_path):
+    monkeypatch.setenv("BASTION_HOME", str(tmp_path))
+
+    def fails(contestants):
+        raise ValueError("No threading layer could be loaded.")
+
+    monkeypatch.setattr(linear_kinds, "trial_seconds", fails)
+    linear_kinds._rows_are_quicker.cache_clear()
+    assert not linear_kinds._rows_are_quicker()
+    linear_kinds._rows_are_quicker.cache_clear()
 
 
 def test_a_trial_times_every_kind():
-    kinds = {dtype: quick_modules.trial_linears(dtype) for dtype in (torch.float32, torch.bfloat16)}
-    assert all(0 < took < 60 for took in quick_modules.quickest(kinds).values())
+    took = trial_seconds({kind: (torch.bfloat16, trial_linears(torch.bfloat16, kind)) for kind in (None, RowLinear)})
+    assert set(took) == {None, RowLinear} and all(0 < seconds < 60 for seconds in took.values())

@@ -13,8 +13,9 @@ import torch
 from torch.nn import functional as F
 
 from bastion.drafters.dflash import EVERYTHING, DFlashCache, DFlashDraftModel, DFlashLayer
+from bastion.models.linear_kinds import added, silu_of, times
 from bastion.models.quick_layer import stacked
-from bastion.models.quick_modules import added, quicken, silu_of, times
+from bastion.models.quick_modules import quicken
 
 TURNED_AT_ONCE = 1024
 CONTEXT_AT_ONCE = 24

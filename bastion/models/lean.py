@@ -24,9 +24,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from bastion.models.cache import RowCache, keys_in_a_row
+from bastion.models.linear_kinds import added
 from bastion.models.quick_layer import QuickLayer
-from bastion.models.quick_modules import FusedRMSNorm, added
+from bastion.models.quick_modules import FusedRMSNorm
 from bastion.models.row_kernels import BLOCK, attend_rows, gate_rows, norm_rows
+from bastion.models.row_numbers import as_array
 
 ROWS_AT_ONCE = 32
 """Rows of one packed matmul in bfloat16; with more, oneDNN blocks the sum otherwise. Past it a tree costs about 40 %
@@ -227,11 +229,6 @@ def seen_rows(mask: torch.Tensor | None, n: int, end: int) -> _Seen:
     which, columns = np.nonzero(visible)
     rows[which, np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)] = columns + (end - width)
     return _Seen(end - width, rows, counts)
-
-
-def as_array(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor's own memory as compiled loops take it; bfloat16 by its bits."""
-    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def _by_rows(work, *rows: torch.Tensor, step: int) -> torch.Tensor:

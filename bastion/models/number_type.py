@@ -10,12 +10,11 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import nn
 
 from bastion.errors import UserError
 from bastion.models.lean import DECODERS
 from bastion.models.presets import PRESETS
-from bastion.models.quick_modules import linear_kind, quickest, trial_linears
+from bastion.models.linear_kinds import linear_kind, trial_linears, trial_seconds
 from bastion.models.sameness import keeps_bits
 from bastion.models.trials import answer, tried
 
@@ -139,12 +138,6 @@ def cpu_prefers_bfloat16() -> bool:
 
 
 def _bfloat16_is_faster() -> bool:
-    took = quickest({dtype: _linears(dtype) for dtype in (torch.float32, torch.bfloat16)})
+    """Each in the layers that a loaded target has them in."""
+    took = trial_seconds({dtype: (dtype, trial_linears(dtype, linear_kind(dtype))) for dtype in (torch.float32, torch.bfloat16)})
     return took[torch.bfloat16] < took[torch.float32]
-
-
-def _linears(dtype: torch.dtype) -> list[nn.Module]:
-    """As a loaded target has them."""
-    made = trial_linears(dtype)
-    kind = linear_kind(dtype)
-    return [kind(linear) for linear in made] if kind else made

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from bastion.models.row_numbers import exponential, stored, widened
+from bastion.models.row_numbers import exponential, sigmoid, stored, widened
 
 LANES = 16
 """Keys of one vector."""
@@ -43,10 +43,7 @@ def gate_rows(both, out):
         gates, ups, into = both[row][:width], both[row][width:], out[row]
         for i in range(width):
             gate = widened(gates[i])
-            # of the exponent's two signs the one that cannot overflow
-            power = exponential(max(-abs(gate), np.float32(-80.0)))
-            share = np.reciprocal(np.float32(1.0) + power)
-            into[i] = stored(gate * widened(ups[i]) * (share if gate >= 0 else power * share), into)
+            into[i] = stored(gate * widened(ups[i]) * sigmoid(gate), into)
 
 
 @_compiled

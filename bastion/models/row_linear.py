@@ -1,8 +1,8 @@
 """A linear layer in bfloat16 for processors that do not multiply bfloat16 themselves.
 
-There torch is slow at it or goes without packed weights, and float32 reads twice the bytes. Here the weights stay in bfloat16 in memory, are
-widened in registers, and are multiplied in float32 by several rows at once. A row is added up in the order of its
-inputs, whatever rows stand beside it, so a token has the same bits alone and in a tree.
+There torch is slow at it or goes without packed weights, and float32 reads twice the bytes. Here the weights stay in
+bfloat16 in memory, are widened in registers, and are multiplied in float32 by several rows at once. A row is added up
+in the order of its inputs, whatever rows stand beside it, so a token has the same bits alone and in a tree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from torch import nn
 
-from bastion.models.row_numbers import exponential, stored, widened
+from bastion.models.row_numbers import as_array, sigmoid, stored, widened
 
 LANES = 16
 """Outputs of one panel: two vectors of AVX2, one of AVX-512."""
@@ -120,10 +120,7 @@ def _linear_rows(x, weights, bias, other, what, out):
                         numbers[i] += bias[first + i]
                 if what == SILU:
                     for i in range(count):
-                        number = numbers[i]
-                        power = exponential(max(-abs(number), np.float32(-80.0)))
-                        share = np.reciprocal(np.float32(1.0) + power)
-                        numbers[i] = number * (share if number >= 0 else power * share)
+                        numbers[i] *= sigmoid(numbers[i])
                 elif what == ADD:
                     beside = other[row + r][first:][:count]
                     for i in range(count):
@@ -150,11 +147,10 @@ class RowLinear(nn.Module):
             weight = torch.cat((weight, weight.new_zeros(-self.out_features % span, self.in_features)))
         self.panels = weight.view(-1, LANES, self.in_features).transpose(1, 2).contiguous().view(torch.uint16).numpy()
 
-    @property
-    def plain(self) -> torch.Tensor:
-        """The weights [out, in] as a plain layer has them, a copy."""
+    def weights(self) -> torch.Tensor:
+        """[out, in], as a plain layer has them; a copy."""
         panels = torch.from_numpy(self.panels).view(torch.bfloat16)
-        return panels.transpose(1, 2).reshape(-1, self.in_features)[: self.out_features].contiguous()
+        return panels.transpose(1, 2).reshape(-1, self.in_features)[: self.out_features]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self._rows(x, None, NOTHING)
@@ -167,15 +163,11 @@ class RowLinear(nn.Module):
         return self._rows(x, other, {"add": ADD, "mul": MULTIPLY}[what])
 
     def _rows(self, x: torch.Tensor, other: torch.Tensor | None, what: int) -> torch.Tensor:
-        out = torch.empty(*x.shape[:-1], self.out_features, dtype=torch.bfloat16)
-        into = _bits(out)
-        beside = into if other is None else _bits(other.expand(out.shape).contiguous())
         numbers = x.reshape(-1, self.in_features).float().contiguous().numpy()
+        out = torch.empty(len(numbers), self.out_features, dtype=torch.bfloat16)
+        into = as_array(out)
+        beside = into if other is None else as_array(other.expand(*x.shape[:-1], self.out_features).reshape(out.shape))
         with _one_at_a_time:
             numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
             _linear_rows(numbers, self.panels, self._bias, beside, what, into)
-        return out
-
-
-def _bits(numbers: torch.Tensor) -> np.ndarray:
-    return numbers.reshape(-1, numbers.shape[-1]).view(torch.uint16).numpy()
+        return out.view(*x.shape[:-1], self.out_features)

@@ -9,11 +9,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
 _I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's own memory as compiled loops take it; bfloat16 by its bits."""
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 @intrinsic
@@ -110,3 +116,11 @@ def _exponential(number):
     if number == types.float32:
         return lambda number: _exponential_float32(number)
     return lambda number: math.exp(number)
+
+
+@njit(inline="always")
+def sigmoid(number):
+    """1 / (1 + e^-number), by the exponent of the sign that cannot overflow."""
+    power = exponential(max(-abs(number), np.float32(-80.0)))
+    share = np.reciprocal(np.float32(1.0) + power)
+    return share if number >= 0 else power * share

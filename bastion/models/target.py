@@ -18,7 +18,7 @@ import torch
 from bastion.errors import UserError
 from bastion.models.cache import KVCache, RowCache
 from bastion.models.lean import lean_forward
-from bastion.models.quick_modules import FUSED
+from bastion.models.linear_kinds import QuickLinear
 from bastion.models.windows import windows_of
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class Target:
         """The head in another number type, for a drafter that runs in it: a copy, unless it is the target's own."""
         if dtype == self.dtype:
             return self.head
-        weight = self.head.plain if isinstance(self.head, FUSED) else self.head.weight
+        weight = self.head.weights() if isinstance(self.head, QuickLinear) else self.head.weight
         copy = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=self.head.bias is not None, device="meta")
         copy.weight = torch.nn.Parameter(weight.to(dtype), requires_grad=False)
         if self.head.bias is not None:

@@ -25,7 +25,7 @@ from bastion.models.device import device_name
 log = logging.getLogger(__name__)
 
 LIBRARIES = ("torch", "transformers", "numpy", "numba")
-SETTINGS = ("ONEDNN_", "DNNL_", "MKL_", "NUMBA_", "ATEN_CPU_", "BASTION_OWN_LINEARS")
+SETTINGS = ("ONEDNN_", "DNNL_", "MKL_", "NUMBA_", "ATEN_CPU_")
 """Beginnings of environment variables that change how libraries calculate."""
 PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU implementer", "CPU part")
 """Lines of /proc/cpuinfo that tell processors of one name apart."""
