@@ -11,6 +11,7 @@ from typing import Any
 
 from bastion.errors import UserError
 from bastion.jobs.compare import YARDSTICK
+from bastion.jobs.offers import registry_name
 from bastion.jobs.prompt_sets import expand_sets, fingerprint
 from bastion.jobs.request import MAX_SEED, PairChoice
 
@@ -76,12 +77,6 @@ class BenchmarkRequest:
                        bool(values["keep_runs"]))
         except (KeyError, TypeError, ValueError):
             raise UserError("The request of this benchmark is damaged: start a new one.") from None
-
-
-def registry_name(method: str) -> str:
-    """A method as the registry writes it. Raises UserError for one that is not built. Imports torch."""
-    from bastion.decoding.methods import resolve_method
-    return resolve_method(method).name
 
 
 def prompt_seed(seed: int, prompt_set: str, prompt: str, turn: int) -> int:

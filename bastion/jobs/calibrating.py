@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bastion.jobs.engine_import import import_engine
 from bastion.jobs.job import CALIBRATING, Job
 from bastion.jobs.job_manager import JobManager
 from bastion.jobs.request import PairChoice
@@ -75,6 +76,7 @@ def preset_of(calibration: Calibration) -> str | None:
 def choice_for(calibration: Calibration) -> PairChoice:
     """What to load to measure this calibration's pair again; its preset must be known. The number type is asked
     for by name only where "auto" is another, or may be, so that a pair already loaded serves. Imports torch."""
+    import_engine()
     from bastion.models.device import pick_device
     from bastion.models.number_type import likely_type
 

@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from importlib import metadata
 from typing import Any
 
+from bastion.jobs.engine_import import import_engine
 from bastion.jobs.job import Progress, seconds_left
 from bastion.jobs.pairs import memory_words
 from bastion.jobs.request import DecodeRequest, PairChoice
@@ -42,6 +43,7 @@ class DecodingEngine:
     def load(self, choice: PairChoice) -> Any:
         with self._loading:
             if choice not in self._pairs:
+                import_engine()
                 from bastion.drafters import load_pair
                 self._make_room(0 if memory_words(choice, self.device(choice)) else KEPT_PAIRS - 1)
                 self._pairs[choice] = load_pair(choice.preset or choice.target, drafter=choice.drafter, small_lm=choice.small_lm,

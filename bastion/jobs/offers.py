@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+
+from bastion.jobs.engine_import import import_engine
 
 NEEDED = ("torch", "transformers")
 SAMPLES = {None: None, "N": "16", "a,b,c": "4,2,2,1", "R": "0.8"}   # an argument of each form
@@ -35,17 +36,20 @@ def engine_missing() -> str:
             "(`pip install -r requirements.txt`) and start again.")
 
 
-def engine_imported() -> bool:
-    """Whether asking for the methods is quick; the first time imports torch, which takes seconds."""
-    return "bastion.decoding" in sys.modules
-
-
 @cache
 def offered_methods() -> tuple[MethodOffer, ...]:
     """The methods that are built, in registry order. Imports torch at the first call."""
+    import_engine()
     from bastion.decoding.methods import METHODS
     from bastion.decoding.rules import fitting_rules
     from bastion.jobs.engine import is_adaptive
     return tuple(MethodOffer(name, entry.summary, entry.argument,
                              entry.argument is None and is_adaptive(entry.build(None)), fitting_rules(entry.build(SAMPLES[entry.argument])))
                  for name, entry in METHODS.items() if entry.build is not None)
+
+
+def registry_name(method: str) -> str:
+    """A method as the registry writes it. Raises UserError for one that is not built. Imports torch."""
+    import_engine()
+    from bastion.decoding.methods import resolve_method
+    return resolve_method(method).name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bastion.errors import UserError
+from bastion.jobs.engine_import import import_engine
 from bastion.jobs.request import PairChoice
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -27,6 +28,7 @@ def offered_pairs() -> tuple[PairOffer, ...]:
 
 def memory_words(choice: PairChoice, device: str) -> str:
     """`needs about 19.2 GB in bfloat16 (...)` on this device; empty for a pair that is small, or whose sizes only the hub knows."""
+    import_engine()
     from bastion.models.memory import BYTES, said_before_loading
     from bastion.models.number_type import likely_type
 

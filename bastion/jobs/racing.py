@@ -15,6 +15,7 @@ from typing import Any
 from bastion.errors import UserError
 from bastion.jobs.job import DECODING, Job, Progress, seconds_left
 from bastion.jobs.job_manager import JobManager, manager
+from bastion.jobs.offers import registry_name
 from bastion.jobs.recorded import record
 from bastion.jobs.request import DecodeRequest, PairChoice
 from bastion.jobs.runner import calibrate_for, load
@@ -47,7 +48,7 @@ class RaceRequest:
         among them. Raises UserError that names what cannot be used."""
         if not self.methods:
             raise UserError("Choose at least one method to race.")
-        names = tuple(dict.fromkeys(_known(method) for method in self.methods))
+        names = tuple(dict.fromkeys(registry_name(method) for method in self.methods))
         if YARDSTICK not in names:
             names = (YARDSTICK, *names)
         if len(names) > MOST_METHODS:
@@ -69,7 +70,7 @@ def start_race(request: RaceRequest, source: JobManager | None = None, races: Ra
     source, races = source or manager(), races or RaceStore()
     checked, race_id = request.check(), new_run_id()
     race = new_race(race_id, checked.prompt, checked.methods, checked.repeats, zlib.crc32(race_id.encode()),
-                    yardstick_added=YARDSTICK not in (_known(method) for method in request.methods),
+                    yardstick_added=YARDSTICK not in (registry_name(method) for method in request.methods),
                     sampling=checked.decode(YARDSTICK).sampling(), pair=asdict(checked.pair))
     return source.start(race, checked.pair, lambda job: run_race(job, race, source, races), race_id)
 
@@ -239,9 +240,3 @@ def _attach_yardsticks(store: Any, race: Race, repeat: int, board: _Board) -> No
         if entry["method"] != YARDSTICK and store.open(entry["run_id"]).info["yardstick"] is None:
             store.attach_yardstick(entry["run_id"], {"method": YARDSTICK, "run_id": plain["run_id"],
                                                      "tokens_per_second": plain["tokens_per_second"]})
-
-
-def _known(method: str) -> str:
-    """The method's name as the registry writes it. Raises UserError for one that is not built."""
-    from bastion.decoding.methods import resolve_method
-    return resolve_method(method).name

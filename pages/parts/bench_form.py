@@ -15,7 +15,8 @@ from bastion.jobs.benchmark_job import ShownBenchmark, start_benchmark
 from bastion.jobs.benchmark_plan import plan
 from bastion.jobs.benchmark_request import MOST_METHODS, MOST_TEMPERATURES, BenchmarkRequest, split_temperatures
 from bastion.jobs.benchmark_runs import bytes_per_token
-from bastion.jobs.offers import engine_imported, offered_methods
+from bastion.jobs.engine_import import engine_imported
+from bastion.jobs.offers import offered_methods
 from bastion.jobs.prompt_sources import GROUPS, HUB
 from pages.parts.address import bound
 from pages.parts.pair import chosen_pair

@@ -12,7 +12,8 @@ from bastion.figures.glossary import GLOSSARY
 from bastion.figures.faithfulness import rule_label
 from bastion.figures.latency_words import estimator_name
 from bastion.jobs import EXAMPLES, DecodeRequest, manager
-from bastion.jobs.offers import MethodOffer, engine_imported, offered_methods
+from bastion.jobs.engine_import import engine_imported
+from bastion.jobs.offers import MethodOffer, offered_methods
 from bastion.jobs.shown import Shown
 from bastion.latency import ESTIMATORS
 from pages.parts.pair import chosen_pair

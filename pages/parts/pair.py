@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from bastion.jobs import PairChoice, manager
-from bastion.jobs.offers import engine_imported
+from bastion.jobs.engine_import import engine_imported
 from bastion.jobs.pairs import DTYPES, memory_words, offered_pairs
 from pages.parts.text import plain
 

@@ -10,7 +10,8 @@ import streamlit as st
 from bastion.errors import UserError
 from bastion.figures.glossary import GLOSSARY
 from bastion.jobs import EXAMPLES, manager
-from bastion.jobs.offers import MethodOffer, engine_imported, offered_methods
+from bastion.jobs.engine_import import engine_imported
+from bastion.jobs.offers import MethodOffer, offered_methods
 from bastion.jobs.race_shown import RaceShown
 from bastion.jobs.racing import MOST_METHODS, MOST_REPEATS, RaceRequest, request_of, start_race
 from pages.parts.address import bound
